@@ -20,7 +20,11 @@ class Element:
     """A resource or data source in a stack. ``element["arn"]`` is a Terraform reference to its attribute."""
 
     def __init__(
-        self, kind: str, type_: str, name: str, inner: core.TerraformResource | core.TerraformDataSource
+        self,
+        kind: str,
+        type_: str,
+        name: str,
+        inner: core.TerraformResource | core.TerraformDataSource,
     ) -> None:
         self.kind = kind
         self.type = type_
@@ -35,7 +39,10 @@ class Element:
         known = schema.element(self.kind, self.type).names
         head = path.replace("[", ".").split(".", 1)[0]
         if head not in known:
-            raise InputError(f"no such attribute{schema.nearest(head, known)}", field=f"{self.type}.{self.name}.{head}")
+            raise InputError(
+                f"no such attribute{schema.nearest(head, known)}",
+                field=f"{self.type}.{self.name}.{head}",
+            )
         prefix = "data." if self.kind == "data" else ""
         return f"{prefix}{self.type}.{self.name}.{path}"
 
@@ -78,7 +85,9 @@ def data(scope: Construct, type_: str, name: str, /, **args: Any) -> Element:
     return Element("data", type_, name, inner)
 
 
-def provider(scope: Construct, name: str, /, *, version: str, **args: Any) -> core.TerraformProvider:
+def provider(
+    scope: Construct, name: str, /, *, version: str, **args: Any
+) -> core.TerraformProvider:
     """Configure a provider, pinned to *version*."""
     given = prepare("provider", name, "provider", args)
     made = core.TerraformProvider(
@@ -94,10 +103,18 @@ def provider(scope: Construct, name: str, /, *, version: str, **args: Any) -> co
 
 
 def output(
-    scope: Construct, name: str, value: Any, /, *, sensitive: bool = False, description: str | None = None
+    scope: Construct,
+    name: str,
+    value: Any,
+    /,
+    *,
+    sensitive: bool = False,
+    description: str | None = None,
 ) -> None:
     """Publish *value* under exactly *name*, which is also what the CLI writes into an outputs file."""
-    made = core.TerraformOutput(scope, name, value=value, sensitive=sensitive or None, description=description)
+    made = core.TerraformOutput(
+        scope, name, value=value, sensitive=sensitive or None, description=description
+    )
     made.override_logical_id(name)
 
 

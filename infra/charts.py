@@ -37,7 +37,9 @@ def install(scope: Construct, release: Release, after: Sequence[Element] = ()) -
     made.
     """
     if release.chart in FORBIDDEN:
-        raise ValueError(f"{release.chart} brings a device plugin, and GPUs here are bound through DRA")
+        raise ValueError(
+            f"{release.chart} brings a device plugin, and GPUs here are bound through DRA"
+        )
     return resource(
         scope,
         "helm_release",
@@ -48,7 +50,9 @@ def install(scope: Construct, release: Release, after: Sequence[Element] = ()) -
         repository=release.repository,
         chart=release.chart,
         version=release.version,
-        values=[escape(yaml.safe_dump(dict(release.values), sort_keys=True))] if release.values else None,
+        values=[escape(yaml.safe_dump(dict(release.values), sort_keys=True))]
+        if release.values
+        else None,
         postrender={"binary_path": release.postrender[0], "args": list(release.postrender[1:])}
         if release.postrender
         else None,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 TAINT_EFFECTS = frozenset({"NO_SCHEDULE", "NO_EXECUTE", "PREFER_NO_SCHEDULE"})
 
-GPU_DRIVER = "google_container_node_pool.node_config.guest_accelerator.gpu_driver_installation_config"
+GPU_DRIVER = (
+    "google_container_node_pool.node_config.guest_accelerator.gpu_driver_installation_config"
+)
 
 ENUMS: dict[str, frozenset[str]] = {
     "aws_eks_node_group.ami_type": frozenset(
@@ -28,7 +30,9 @@ ENUMS: dict[str, frozenset[str]] = {
     "aws_eks_node_group.capacity_type": frozenset({"ON_DEMAND", "SPOT", "CAPACITY_BLOCK"}),
     "aws_eks_node_group.taint.effect": TAINT_EFFECTS,
     "aws_eks_node_group.update_config.update_strategy": frozenset({"DEFAULT", "MINIMAL"}),
-    "aws_eks_cluster.access_config.authentication_mode": frozenset({"API", "API_AND_CONFIG_MAP", "CONFIG_MAP"}),
+    "aws_eks_cluster.access_config.authentication_mode": frozenset(
+        {"API", "API_AND_CONFIG_MAP", "CONFIG_MAP"}
+    ),
     "aws_eks_cluster.upgrade_policy.support_type": frozenset({"STANDARD", "EXTENDED"}),
     "aws_eks_cluster.enabled_cluster_log_types": frozenset(
         {"api", "audit", "authenticator", "controllerManager", "scheduler"}
@@ -36,7 +40,9 @@ ENUMS: dict[str, frozenset[str]] = {
     "aws_eks_addon.resolve_conflicts_on_create": frozenset({"NONE", "OVERWRITE"}),
     "aws_eks_addon.resolve_conflicts_on_update": frozenset({"NONE", "OVERWRITE", "PRESERVE"}),
     "aws_launch_template.metadata_options.http_tokens": frozenset({"optional", "required"}),
-    "aws_vpc_endpoint.vpc_endpoint_type": frozenset({"Gateway", "Interface", "GatewayLoadBalancer"}),
+    "aws_vpc_endpoint.vpc_endpoint_type": frozenset(
+        {"Gateway", "Interface", "GatewayLoadBalancer"}
+    ),
     "google_container_node_pool.node_config.taint.effect": TAINT_EFFECTS,
     f"{GPU_DRIVER}.gpu_driver_version": frozenset(
         {"DEFAULT", "LATEST", "INSTALLATION_DISABLED", "GPU_DRIVER_VERSION_UNSPECIFIED"}

@@ -24,7 +24,12 @@ FOLDER = Path(__file__).parent / "schemas"
 PROVIDERS = ("aws", "google", "helm", "kubernetes")
 # Built into Terraform itself: no provider package describes it.
 BUILT_IN = {
-    "resource": {"terraform_data": {"args": {"input": "any", "triggers_replace": "any"}, "attrs": ["id", "output"]}}
+    "resource": {
+        "terraform_data": {
+            "args": {"input": "any", "triggers_replace": "any"},
+            "attrs": ["id", "output"],
+        }
+    }
 }
 
 

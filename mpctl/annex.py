@@ -68,4 +68,6 @@ def absent(module: str) -> InputError:
     from mpctl.errors import InputError
 
     folder = "/".join(module.split(".")[:2])
-    return InputError(f"{folder} is not part of this installation", hint="install the whole mpctl package")
+    return InputError(
+        f"{folder} is not part of this installation", hint="install the whole mpctl package"
+    )

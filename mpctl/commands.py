@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 # They read no service and no cluster.
 _ANYWHERE = frozenset({"completion", "connect", "gate", "help", "methods", "version"})
-_OF_SERVICES = frozenset({"list", "plan", "purge", "train"})  # of "mpctl drafts"; the other lists published drafts
+_OF_SERVICES = frozenset(
+    {"list", "plan", "purge", "train"}
+)  # of "mpctl drafts"; the other lists published drafts
 _FILE = ("-f", "--file", "--values")
 _KUBECTL = ("--context", "--kubeconfig", "--as")  # kubectl's options of the same names
 
@@ -34,7 +36,11 @@ class Reader:
         find_options: Callable[[], tuple[tuple[str, str], ...]] = tuple,
         find_namespace: Callable[[], str] = str,
     ) -> None:
-        self.program, self.find_options, self._find_namespace = program, find_options, find_namespace
+        self.program, self.find_options, self._find_namespace = (
+            program,
+            find_options,
+            find_namespace,
+        )
 
     @cached_property
     def namespace(self) -> str:
@@ -65,7 +71,9 @@ def line(*words: str | int, namespace: str | None = None) -> str:
     """Return a command of mpctl; ``words`` come after the program's name. ``namespace``: of the service in it."""
     arguments = [str(word) for word in words if word != ""]
     if arguments[0] == "local":
-        arguments += [word for pair in _reader.options(namespace) if pair[0] == "-n" for word in pair]
+        arguments += [
+            word for pair in _reader.options(namespace) if pair[0] == "-n" for word in pair
+        ]
     elif arguments[0] == "drafts" and not _OF_SERVICES & {*arguments[1:2]}:
         pass
     elif arguments[0] not in _ANYWHERE and not any(flag in arguments for flag in _FILE):

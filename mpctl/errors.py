@@ -53,7 +53,11 @@ class InputError(MpctlError):
         field: str | None = None,
         hint: str | None = None,
     ) -> None:
-        where = f"{file}:{line}" if file and line is not None else file or (f"line {line}" if line is not None else "")
+        where = (
+            f"{file}:{line}"
+            if file and line is not None
+            else file or (f"line {line}" if line is not None else "")
+        )
         full = ": ".join(part for part in (where, field, message) if part)
         super().__init__(full, hint=hint)
         self.file = file
@@ -80,7 +84,8 @@ class Tampered(Conflict):
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(
             f"tampering: {message}",
-            hint=hint or "nothing was changed; find out who wrote it before anything else, then restore it from a copy",
+            hint=hint
+            or "nothing was changed; find out who wrote it before anything else, then restore it from a copy",
         )
 
 

@@ -64,7 +64,11 @@ def duration(seconds: float | None) -> str:
         return UNKNOWN
     for size, name in ((3600.0, "h"), (60.0, "min")):
         if seconds >= size:
-            return f"{seconds / size:.2g} {name}" if seconds < 10 * size else f"{seconds / size:,.0f} {name}"
+            return (
+                f"{seconds / size:.2g} {name}"
+                if seconds < 10 * size
+                else f"{seconds / size:,.0f} {name}"
+            )
     return f"{seconds:.0f} s"
 
 

@@ -26,7 +26,9 @@ class _Form:
     read: Callable[[Any], Any] | None = None
 
 
-def form(*, write: Callable[[Any], Any] | None = None, read: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+def form(
+    *, write: Callable[[Any], Any] | None = None, read: Callable[[Any], Any] | None = None
+) -> dict[str, Any]:
     """Metadata of a field with a separate form in records."""
     return {_FORM: _Form(write, read)}
 
@@ -34,7 +36,9 @@ def form(*, write: Callable[[Any], Any] | None = None, read: Callable[[Any], Any
 class Record:
     """A frozen dataclass that is stored as a JSON object of its fields."""
 
-    GONE: ClassVar[frozenset[str]] = frozenset()  # fields of earlier versions, which are read and not kept
+    GONE: ClassVar[frozenset[str]] = (
+        frozenset()
+    )  # fields of earlier versions, which are read and not kept
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
@@ -113,14 +117,18 @@ def _decode(field: _Field, value: Any) -> Any:
     import msgspec
 
     kinds = get_args(field.kind) if get_origin(field.kind) in (Union, UnionType) else (field.kind,)
-    read = field.form.read or next((kind.from_record for kind in kinds if hasattr(kind, "from_record")), None)
+    read = field.form.read or next(
+        (kind.from_record for kind in kinds if hasattr(kind, "from_record")), None
+    )
     try:
         if read is not None:
             return None if value is None and type(None) in kinds else read(value)
         return msgspec.convert(value, field.kind)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
-        raise ValueError(f"field {field.name}{path.rstrip('`')}: {reason[:1].lower()}{reason[1:]}") from error
+        raise ValueError(
+            f"field {field.name}{path.rstrip('`')}: {reason[:1].lower()}{reason[1:]}"
+        ) from error
     except (MpctlError, LookupError, TypeError, ValueError, AttributeError) as error:
         inner = str(error)
         separator = "." if inner.startswith("field ") else ": "

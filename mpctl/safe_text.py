@@ -37,7 +37,9 @@ def document(text: str) -> str:
 def _escaped(text: str, allowed: str) -> str:
     if text.isprintable():
         return text
-    return "".join(c if c in allowed or c.isprintable() or _is_safe(c) else _visible(c) for c in text)
+    return "".join(
+        c if c in allowed or c.isprintable() or _is_safe(c) else _visible(c) for c in text
+    )
 
 
 def _is_safe(character: str) -> bool:
@@ -52,12 +54,16 @@ def _visible(character: str) -> str:
 
 _PIECE = 12  # characters: shorter runs of a prompt are common words of any message
 # Between quotation marks a shorter one is a quotation, unless it is one name, number, path or address.
-_BETWEEN_MARKS = re.compile(r"""(?<!\w)(['"`])(?=\S)((?:(?!\1).){3,11}?)(?<=\S)(?:\.\.\.|…)?\1(?!\w)""")
+_BETWEEN_MARKS = re.compile(
+    r"""(?<!\w)(['"`])(?=\S)((?:(?!\1).){3,11}?)(?<=\S)(?:\.\.\.|…)?\1(?!\w)"""
+)
 _ONE_WORD = re.compile(r"[\w./:<>=*+-]+", re.ASCII)
 _INFORMS = re.compile(r".{0,60}?\b(?:INFO|DEBUG)\b")  # vLLM: "(EngineCore pid=1) INFO 11-23 ..."
 _REMOVED = "... (a prompt is left out)"
 # What vLLM logs with --enable-log-requests and --enable-log-outputs (vLLM 0.32, entrypoints' RequestLogger).
-_REQUEST = re.compile(r"Received request \S+: prompt: |Request \S+ (details: prompt: |JSON body: )|Generated response ")
+_REQUEST = re.compile(
+    r"Received request \S+: prompt: |Request \S+ (details: prompt: |JSON body: )|Generated response "
+)
 
 
 def without_texts(message: str, texts: Iterable[str]) -> str:
@@ -89,8 +95,12 @@ def telling_lines(lines: Sequence[str]) -> list[str]:
 
 
 def _cut(line: str, forms: str) -> str:
-    pieces = (start for start in range(len(line) - _PIECE + 1) if line[start : start + _PIECE] in forms)
-    marked = (match.start(2) for match in _BETWEEN_MARKS.finditer(line) if _is_private(match[2], forms))
+    pieces = (
+        start for start in range(len(line) - _PIECE + 1) if line[start : start + _PIECE] in forms
+    )
+    marked = (
+        match.start(2) for match in _BETWEEN_MARKS.finditer(line) if _is_private(match[2], forms)
+    )
     starts = [start for start in (next(pieces, None), next(marked, None)) if start is not None]
     return line[: min(starts)] + _REMOVED if starts else line
 

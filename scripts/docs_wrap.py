@@ -17,7 +17,9 @@ ITEM = re.compile(r"(\s*)([-*]|\d+\.) +")
 LITERAL = re.compile(r"\s*(\||#{1,6} |<|!!!|!\[|$)")
 FENCE = re.compile(r"\s*```")
 WORD = re.compile(r"(?:`[^`]*`|\d (?=(?:%|h|min|m?s|[KMG]i?B)(?!\w))|\S)+")
-MARKER = re.compile(r"([-+*>]|#{1,6}|\d+[.)])$")  # at the start of a line it would begin a list or a heading
+MARKER = re.compile(
+    r"([-+*>]|#{1,6}|\d+[.)])$"
+)  # at the start of a line it would begin a list or a heading
 
 
 def wrapped(text: str) -> str:

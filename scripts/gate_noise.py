@@ -23,7 +23,9 @@ from mpctl.stats.sequential import FEWEST, FIRST_LOOK, Spending, nominal_levels
 from tests.simulation.measurements import TOKENS, TPOT_MS, Truth, cold_factor, rounds
 
 Array = NDArray[np.float64]
-Times = tuple[Array, Array]  # time to first token and time per later token: measurement, round, prompt
+Times = tuple[
+    Array, Array
+]  # time to first token and time per later token: measurement, round, prompt
 
 PROMPTS = 2  # of a block of the default plan
 BEFORE = 56  # requests before the rounds, as many as let the rule errors pass at the first analysis that decides
@@ -55,9 +57,24 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "12x64, usual": {"prompts": 64},
     "12x64, period of 4 blocks, 10 %": {"prompts": 64, "period": 4.0, "amplitude": 0.1},
     "12x64, period of 2 blocks, 20 %": {"prompts": 64, "period": 2.0, "amplitude": 0.2},
-    "12x64, first block 5 % slower, GPU": {"prompts": 64, "waking": 1.05, "block_sigma": 0.005, "request_sigma": 0.02},
-    "12x64, first block 10 % slower, GPU": {"prompts": 64, "waking": 1.1, "block_sigma": 0.005, "request_sigma": 0.02},
-    "12x8, first block 10 % slower, GPU": {"prompts": 8, "waking": 1.1, "block_sigma": 0.005, "request_sigma": 0.02},
+    "12x64, first block 5 % slower, GPU": {
+        "prompts": 64,
+        "waking": 1.05,
+        "block_sigma": 0.005,
+        "request_sigma": 0.02,
+    },
+    "12x64, first block 10 % slower, GPU": {
+        "prompts": 64,
+        "waking": 1.1,
+        "block_sigma": 0.005,
+        "request_sigma": 0.02,
+    },
+    "12x8, first block 10 % slower, GPU": {
+        "prompts": 8,
+        "waking": 1.1,
+        "block_sigma": 0.005,
+        "request_sigma": 0.02,
+    },
 }
 
 
@@ -101,7 +118,11 @@ def machine(truth: Truth, count: int, rng: np.random.Generator) -> Array:
         logs += (truth.amplitude * np.sin(2 * np.pi * place / truth.period + phase))[..., None]
     logs += truth.drift * place[None, :, None]
     logs[:, ::2] += math.log(truth.waking)
-    state, value, keep = np.zeros(count, bool), rng.normal(size=count), math.exp(-1 / truth.tau) if truth.tau else 0.0
+    state, value, keep = (
+        np.zeros(count, bool),
+        rng.normal(size=count),
+        math.exp(-1 / truth.tau) if truth.tau else 0.0,
+    )
     for block in place:
         if truth.slow != 1.0:
             draw = rng.random(count)
@@ -131,7 +152,9 @@ def measured(truth: Truth, count: int, seed: int) -> tuple[Times, Times]:
             stalled = rng.random(shape) < truth.stalls
             own[1] *= np.where(stalled, 1 + 9 * rng.pareto(1.2, shape), 1.0)
         if candidate:
-            shared *= np.array([cold_factor(truth, repeat) for repeat in range(shape[1])])[None, :, None]
+            shared *= np.array([cold_factor(truth, repeat) for repeat in range(shape[1])])[
+                None, :, None
+            ]
             own[1] *= np.where(rng.random(shape) < truth.hit, truth.hit_factor, 1.0)
         factor = truth.tpot if candidate else 1.0
         arms.append((truth.ttft_ms * shared * own[0], TPOT_MS * factor * shared * prompt * own[1]))
@@ -150,7 +173,9 @@ def recorded(truth: Truth, seeds: list[int]) -> tuple[Times, Times]:
     found = [list(rounds(truth, planned_rounds(truth.prompts), seed)) for seed in seeds]
 
     def times(arm: int, name: str) -> Array:
-        return np.array([[[getattr(s, name) for s in both[arm].samples] for both in one] for one in found])
+        return np.array(
+            [[[getattr(s, name) for s in both[arm].samples] for both in one] for one in found]
+        )
 
     base, cand = ((times(arm, "ttft_ms"), times(arm, "tpot_ms")) for arm in (0, 1))
     return base, cand
@@ -174,7 +199,9 @@ def excess(base: Array, cand: Array, before: Times) -> Array:
     others = np.where(stalled, 0.0, cand).sum(1) / (count - hits)
     slowness = np.where(stalled, cand, 0.0).sum(1) / others  # of all stalls of the rounds together
     every, times = hits + before[0], slowness + before[1]
-    most = betaincinv(every + 1, count + BEFORE - every, 1 - STALL_TAIL / ((every + 1) * (every + 2)))
+    most = betaincinv(
+        every + 1, count + BEFORE - every, 1 - STALL_TAIL / ((every + 1) * (every + 2))
+    )
     bound = 1 + most * (times / np.maximum(every, 1) - 1)
     return np.where(every > 0, np.log(bound / (1 + (slowness - hits) / count)), 0.0)
 
@@ -205,8 +232,16 @@ def figures(
     def pooled(one: Array, two: Array) -> Array:
         return np.asarray(np.log(two.sum((1, 2)) / one.sum((1, 2))))
 
-    rounded = {"time": np.log(e2e[1] / e2e[0]).mean(2), "throughput": ratio(e2e), "tpot": ratio(later)}
-    rounded |= {"ttft": ratio(first), "ttft_ms": (first[1] - first[0]).mean(2), "e2e": rounded["throughput"]}
+    rounded = {
+        "time": np.log(e2e[1] / e2e[0]).mean(2),
+        "throughput": ratio(e2e),
+        "tpot": ratio(later),
+    }
+    rounded |= {
+        "ttft": ratio(first),
+        "ttft_ms": (first[1] - first[0]).mean(2),
+        "e2e": rounded["throughput"],
+    }
     every = {"time": np.log(whole[1] / whole[0]).mean((1, 2)), "e2e": pooled(whole[0], whole[1])}
     every |= {"tpot": pooled(base[1], cand[1]), "ttft": pooled(base[0], cand[0])}
     every |= {"throughput": every["e2e"] + excess(*whole, before)}
@@ -232,7 +267,9 @@ def chance(gap: Array, spread: Array, count: int, total: int, alpha: Spending) -
 
 def shown(gap: Array, margin: Array | float) -> Array:
     """How far beyond a limit rounds can show the mean to be, as in mpctl.stats.confidence.gap_beyond."""
-    return np.where(gap > margin, np.sqrt(np.maximum(gap**2 - np.square(margin), 0.0)), gap - margin)
+    return np.where(
+        gap > margin, np.sqrt(np.maximum(gap**2 - np.square(margin), 0.0)), gap - margin
+    )
 
 
 def verdicts(
@@ -248,9 +285,14 @@ def verdicts(
     before the rounds, and the sum of their times over the usual one; None where none stalled. ``repetition``: earlier
     measurements of the same pair."""
     total, part_left = base[0].shape[1], error_left(repetition)
-    gain, loss = (replace(error, alpha=error.alpha * part_left) for error in (POLICY.gain, POLICY.loss))
+    gain, loss = (
+        replace(error, alpha=error.alpha * part_left) for error in (POLICY.gain, POLICY.loss)
+    )
     gap_margin, losses = max(pod_gap, 1e-12), nominal_levels(total, loss)
-    limits = {"time": math.log(POLICY.max_time_per_token_ratio), "throughput": -math.log(POLICY.min_throughput_ratio)}
+    limits = {
+        "time": math.log(POLICY.max_time_per_token_ratio),
+        "throughput": -math.log(POLICY.min_throughput_ratio),
+    }
     limits |= {"tpot": math.log(POLICY.max_tpot_ratio), "ttft": math.log(POLICY.max_ttft_ratio)}
     limits |= {"e2e": math.log(POLICY.max_e2e_ratio)}
     limits["ttft_ms"] = POLICY.ttft_slack_ms
@@ -260,15 +302,27 @@ def verdicts(
         if not len(live):
             break
         part = [(times[0][live, 1:look], times[1][live, 1:look]) for times in (base, cand)]
-        earlier = (before[0][live], before[1][live]) if before else (np.zeros(len(live)), np.zeros(len(live)))
+        earlier = (
+            (before[0][live], before[1][live])
+            if before
+            else (np.zeros(len(live)), np.zeros(len(live)))
+        )
         guarded = nominal_levels(total, POLICY.guard)[look - 1]
         rounded, every = figures(part[0], part[1], how, earlier, guarded)
-        slack = base[0][live, :look].mean((1, 2)) * (POLICY.max_ttft_ratio - 1) <= POLICY.ttft_slack_ms
+        slack = (
+            base[0][live, :look].mean((1, 2)) * (POLICY.max_ttft_ratio - 1) <= POLICY.ttft_slack_ms
+        )
         passed, failed = np.ones(len(live), bool), np.zeros(len(live), bool)
         passes, fails = np.ones(len(live)), np.zeros(len(live))
         for name, limit in limits.items():
-            mean, spread, freedom = trimmed(rounded[name], how.trim_time if name == "time" else how.trim)
-            margin = gap_margin * part[0][0].mean((1, 2)) if name == "ttft_ms" else math.log1p(gap_margin)
+            mean, spread, freedom = trimmed(
+                rounded[name], how.trim_time if name == "time" else how.trim
+            )
+            margin = (
+                gap_margin * part[0][0].mean((1, 2))
+                if name == "ttft_ms"
+                else math.log1p(gap_margin)
+            )
             gap, count = limit - mean, look - 1
             alpha = gain if name == "time" else POLICY.guard
             to_pass, to_fail = (
@@ -278,16 +332,28 @@ def verdicts(
             good, bad = gap - to_pass >= 0, -gap - to_fail > 0
             if how.checked and (how.stall or name != "time"):
                 good &= every[name] <= limit
-            asked = slack if name == "ttft_ms" else ~slack if name == "ttft" else np.ones(len(live), bool)
+            asked = (
+                slack
+                if name == "ttft_ms"
+                else ~slack
+                if name == "ttft"
+                else np.ones(len(live), bool)
+            )
             passed, failed = passed & (good | ~asked), failed | (bad & asked)
             if look < total:
                 passes = np.where(
-                    asked, np.minimum(passes, chance(shown(gap, margin), spread, count, total, alpha)), passes
+                    asked,
+                    np.minimum(passes, chance(shown(gap, margin), spread, count, total, alpha)),
+                    passes,
                 )
                 rejected = chance(shown(-gap, margin), spread, count, total, loss)
                 fails = np.where(asked, np.maximum(fails, rejected), fails)
         found = np.where(failed, -1, np.where(passed, 1, 0))
-        futile = (found == 0) & (np.maximum(passes, fails) < LEAST_CHANCE) & (FUTILE_FROM * total <= look < total)
+        futile = (
+            (found == 0)
+            & (np.maximum(passes, fails) < LEAST_CHANCE)
+            & (FUTILE_FROM * total <= look < total)
+        )
         ended = (found != 0) | futile
         outcome[live], used[live[ended]] = found, look
         live = live[~ended]
@@ -296,7 +362,9 @@ def verdicts(
 
 def sent_before(truth: Truth, count: int, rng: np.random.Generator) -> Times:
     """Stalls among the requests before the rounds."""
-    hits = rng.binomial(BEFORE, truth.hit if truth.hit_factor > STALL else 0.0, count).astype(np.float64)
+    hits = rng.binomial(BEFORE, truth.hit if truth.hit_factor > STALL else 0.0, count).astype(
+        np.float64
+    )
     return hits, hits * truth.hit_factor
 
 
@@ -311,11 +379,20 @@ def line(name: str, kind: Truth, repetitions: int, pod_gap: float, how: Estimato
         truth, parts = replace(kind, tpot=tpot), []
         for part in range(10 if tpot == 1.0 else 1):
             before = sent_before(truth, repetitions, np.random.default_rng(31 + part))
-            parts.append(verdicts(*measured(truth, repetitions, 29 + part), how, before, pod_gap=pod_gap))
+            parts.append(
+                verdicts(*measured(truth, repetitions, 29 + part), how, before, pod_gap=pod_gap)
+            )
         ends[tpot] = tuple(np.concatenate(both) for both in zip(*parts, strict=True))
     wrong = (ends[0.8][0] == -1).mean() + (ends[1.2][0] == 1).mean()
-    shares = [(ends[1.0][0] != 0).mean(), *((ends[tpot][0] == 1).mean() for tpot in (0.8, 0.9, 0.5))]
-    shares += [(ends[1.2][0] == -1).mean(), wrong, ends[1.0][1].mean() / planned_rounds(kind.prompts)]
+    shares = [
+        (ends[1.0][0] != 0).mean(),
+        *((ends[tpot][0] == 1).mean() for tpot in (0.8, 0.9, 0.5)),
+    ]
+    shares += [
+        (ends[1.2][0] == -1).mean(),
+        wrong,
+        ends[1.0][1].mean() / planned_rounds(kind.prompts),
+    ]
     prompts = [ends[tpot][1].mean() * kind.prompts for tpot in (0.8, 0.5)]
     return f"| {' | '.join([name, *(f'{share:.1%}' for share in shares), *(f'{count:.0f}' for count in prompts)])} |"
 
@@ -333,6 +410,11 @@ def skewed_waits(repetitions: int) -> None:
                 level = nominal_levels(48, POLICY.guard)[look - 1]
                 value, spread, freedom = trimmed((cand - base)[:, 1:look, 0], TRIM)
                 width = stdtrit(freedom, 1 - level) * spread / math.sqrt(look - 1)
-                passed |= (value + width <= slack) & (skewed(base[:, 1:look], cand[:, 1:look], level) <= slack)
+                passed |= (value + width <= slack) & (
+                    skewed(base[:, 1:look], cand[:, 1:look], level) <= slack
+                )
             row.append(f"+{mean:.0f} ms {passed.mean():.1%}")
-        print(f"  queue wait, sd of log {sd}: passes the limit of +50 ms at {', '.join(row)}", flush=True)
+        print(
+            f"  queue wait, sd of log {sd}: passes the limit of +50 ms at {', '.join(row)}",
+            flush=True,
+        )

@@ -37,7 +37,9 @@ from tests.simulation.measurements import TOKENS, Truth, rounds
 
 ROUNDS, PROMPTS = 48, 2  # of the default plan
 MOST_BEFORE = 200  # untimed requests to an arm
-ALIKE = ArmConditions("none", "0.32.0", ("vllm", "serve", "org/model"), "model", "a" * 64, "NVIDIA L4", 28_000)
+ALIKE = ArmConditions(
+    "none", "0.32.0", ("vllm", "serve", "org/model"), "model", "a" * 64, "NVIDIA L4", 28_000
+)
 ARMS = {BASELINE: ALIKE, CANDIDATE: replace(ALIKE, speculation=Spec("ngram", {}))}
 GPU = {"block_sigma": 0.005, "request_sigma": 0.02}
 WORDS = {Outcome.PROMOTE: "promoted", Outcome.REJECT: "rejected", Outcome.UNDECIDED: "undecided"}
@@ -70,7 +72,9 @@ def run_of(blocks: Iterable[Block], *, policy: Policy | None = None, **changes: 
     count = max(block.repeat for block in blocks) + 1
     record = (policy or Policy()).to_record()
     bursts = {block.cell.traffic: Burst(requests=60) for block in blocks}
-    run = Run("simulated", "", "", "", ARMS, {}, {}, None, record, blocks, planned=count, bursts=bursts)
+    run = Run(
+        "simulated", "", "", "", ARMS, {}, {}, None, record, blocks, planned=count, bursts=bursts
+    )
     return replace(run, **changes)  # type: ignore[arg-type]
 
 
@@ -93,9 +97,15 @@ def verdicts(make: Make) -> Callable[[int], str]:
         ends = [ended(make(seed)) for seed in range(repetitions)]
         counts = Counter(verdict.outcome for verdict, _ in ends).most_common()
         shares = ", ".join(
-            f"{WORDS[outcome]} {count / repetitions:.0%}".replace(" 100%", "") for outcome, count in counts
+            f"{WORDS[outcome]} {count / repetitions:.0%}".replace(" 100%", "")
+            for outcome, count in counts
         )
-        rules = Counter(rule for verdict, _ in ends if verdict.outcome is counts[0][0] for rule in decisive(verdict))
+        rules = Counter(
+            rule
+            for verdict, _ in ends
+            if verdict.outcome is counts[0][0]
+            for rule in decisive(verdict)
+        )
         names = [rule for rule, count in rules.most_common(2) if count >= counts[0][1] / 2]
         return f"{shares}; {np.mean([look for _, look in ends]):.0f} rounds{'; ' if names else ''}{', '.join(names)}"
 
@@ -139,13 +149,17 @@ def burst(rng: random.Random, baseline: float, candidate: float) -> Burst:
     while True:
         failures = total.newly_failed, total.newly_answered
         wanted = (
-            more_to_pass(*failures, total.requests + timed - 1, Policy().max_failed_excess, failing=False) or 0
+            more_to_pass(
+                *failures, total.requests + timed - 1, Policy().max_failed_excess, failing=False
+            )
+            or 0
         ) - 1
         wanted = min(wanted, MOST_BEFORE - sent)
         if wanted <= 0:
             return total
         replies = [
-            [("error" if rng.random() < rate else "", 0.0) for _ in range(wanted)] for rate in (baseline, candidate)
+            [("error" if rng.random() < rate else "", 0.0) for _ in range(wanted)]
+            for rate in (baseline, candidate)
         ]
         total, sent = total + Burst.of(*replies), sent + wanted
 
@@ -157,8 +171,15 @@ def failing(baseline: float, candidate: float) -> Make:
         rng = random.Random(seed)
         blocks = blocks_of(truth(tpot=0.5), seed)
         for arm, share in ((BASELINE, baseline), (CANDIDATE, candidate)):
-            blocks = changed(blocks, sample=lambda s, share=share: failed(s) if rng.random() < share else s, arm=arm)
-        blocks = [replace(b, window=replace(b.window, generation_tokens=float(b.output_tokens))) for b in blocks]
+            blocks = changed(
+                blocks,
+                sample=lambda s, share=share: failed(s) if rng.random() < share else s,
+                arm=arm,
+            )
+        blocks = [
+            replace(b, window=replace(b.window, generation_tokens=float(b.output_tokens)))
+            for b in blocks
+        ]
         return run_of(blocks, bursts={"simulated": burst(rng, baseline, candidate)})
 
     return make
@@ -201,30 +222,54 @@ def open_loop(requests: int, count: int) -> Make:
         slots, service = ([0.0] * 8, 600.0) if arm == BASELINE else ([0.0] * 4, 480.0)
         arrivals = np.cumsum(rng.exponential(1000 / 12, requests))
         waits, samples = [], []
-        for n, (at, takes) in enumerate(zip(arrivals, service * rng.lognormal(0.0, 0.1, requests), strict=True)):
+        for n, (at, takes) in enumerate(
+            zip(arrivals, service * rng.lognormal(0.0, 0.1, requests), strict=True)
+        ):
             free = slots.index(min(slots))
             waits.append(max(slots[free] - at, 0.0))
             slots[free] = at + waits[-1] + takes
-            samples.append(Sample(waits[-1] + 50.0, waits[-1] + takes, TOKENS, "text", prompt=f"{repeat}-{n}"))
+            samples.append(
+                Sample(waits[-1] + 50.0, waits[-1] + takes, TOKENS, "text", prompt=f"{repeat}-{n}")
+            )
         tokens, number = float(requests * TOKENS), float(requests)
-        drafts = {} if arm == BASELINE else {"drafts": tokens / 5, "draft_tokens": tokens, "accepted": 0.6 * tokens}
+        drafts = (
+            {}
+            if arm == BASELINE
+            else {"drafts": tokens / 5, "draft_tokens": tokens, "accepted": 0.6 * tokens}
+        )
         counted = Window(
             tokens,
             0.0,
             sum(waits) / 1000,
             number,
-            **{"drafts": None, "draft_tokens": None, "accepted": None, "per_position": (), **drafts},
+            **{
+                "drafts": None,
+                "draft_tokens": None,
+                "accepted": None,
+                "per_position": (),
+                **drafts,
+            },
             ttft_seconds=sum(s.ttft_ms for s in samples) / 1000,
             ttft_count=number,
             tpot_seconds=sum(s.tpot_ms for s in samples) / 1000,
             tpot_count=number,
         )
         started = "2026-01-01T00:00:00+00:00"
-        return Block(arm, Cell("chat", 256, rate=12.0), repeat, started, max(slots) / 1000, tuple(samples), counted)
+        return Block(
+            arm,
+            Cell("chat", 256, rate=12.0),
+            repeat,
+            started,
+            max(slots) / 1000,
+            tuple(samples),
+            counted,
+        )
 
     def make(seed: int) -> Run:
         rng = np.random.default_rng(seed)
-        return run_of(block(arm, repeat, rng) for repeat in range(count) for arm in (BASELINE, CANDIDATE))
+        return run_of(
+            block(arm, repeat, rng) for repeat in range(count) for arm in (BASELINE, CANDIDATE)
+        )
 
     return make
 
@@ -250,7 +295,9 @@ def waiting(mean_ms: float, sd: float) -> Make:
         def window(block: Block) -> Window:
             seconds = PROMPTS * waits[block.repeat] / 1000
             return replace(
-                block.window, queue_seconds=seconds, ttft_seconds=(block.window.ttft_seconds or 0.0) + seconds
+                block.window,
+                queue_seconds=seconds,
+                ttft_seconds=(block.window.ttft_seconds or 0.0) + seconds,
             )
 
         blocks = changed(blocks_of(truth(tpot=0.5, block_sigma=0.02), seed), window=window)
@@ -272,7 +319,9 @@ def other_arm(**changes: object) -> Callable[[int], str]:
     return judged
 
 
-def with_candidate(kind: Truth, change: Callable[[list[Block]], list[Block]], **run: object) -> Make:
+def with_candidate(
+    kind: Truth, change: Callable[[list[Block]], list[Block]], **run: object
+) -> Make:
     return lambda seed: run_of(change(blocks_of(kind, seed)), **run)  # type: ignore[arg-type]
 
 
@@ -287,7 +336,9 @@ def more_tokens(blocks: list[Block]) -> list[Block]:
 
 def late_first_tokens(blocks: list[Block]) -> list[Block]:
     """The client gets first tokens 600 ms later; the engine's clock does not know."""
-    return changed(blocks, sample=lambda s: replace(s, ttft_ms=min((s.ttft_ms or 0) + 600, s.e2e_ms or 0)))
+    return changed(
+        blocks, sample=lambda s: replace(s, ttft_ms=min((s.ttft_ms or 0) + 600, s.e2e_ms or 0))
+    )
 
 
 def half_counted(blocks: list[Block]) -> list[Block]:
@@ -312,7 +363,8 @@ def four_prompts(blocks: list[Block]) -> list[Block]:
 def running_number(seed: int) -> Run:
     """Four prompts with a running number, for an engine that keeps its answers."""
     prompts = tuple(
-        f"Edit the file below: rename variable {n % 4} to total, keep the rest. Request {n}" for n in range(98)
+        f"Edit the file below: rename variable {n % 4} to total, keep the rest. Request {n}"
+        for n in range(98)
     )
     traffic = Traffic("simulated", prompts)
     known = PromptSet(traffic.name, traffic.digest(), traffic.count, 0, traffic.alike)
@@ -324,7 +376,9 @@ def running_number(seed: int) -> Run:
 def clock_jump(blocks: list[Block]) -> list[Block]:
     """The client's clock jumps by a day in the middle."""
     later = [block for block in blocks if block.repeat >= ROUNDS // 2]
-    jumped = {id(b): (datetime.fromisoformat(b.started) + timedelta(days=1)).isoformat() for b in later}
+    jumped = {
+        id(b): (datetime.fromisoformat(b.started) + timedelta(days=1)).isoformat() for b in later
+    }
     return [replace(block, started=jumped.get(id(block), block.started)) for block in blocks]
 
 
@@ -334,7 +388,9 @@ def cached(baseline: float, candidate: float) -> Callable[[list[Block]], list[Bl
     def change(blocks: list[Block]) -> list[Block]:
         for arm, share in ((BASELINE, baseline), (CANDIDATE, candidate)):
             counts = {"prefix_queries": 1000.0, "prefix_hits": 1000.0 * share}
-            blocks = changed(blocks, window=lambda block, counts=counts: replace(block.window, **counts), arm=arm)
+            blocks = changed(
+                blocks, window=lambda block, counts=counts: replace(block.window, **counts), arm=arm
+            )
         return blocks
 
     return change
@@ -354,7 +410,10 @@ def other_texts(share: float) -> Make:
 
         run = run_of(changed(blocks_of(truth(tpot=0.5), seed), sample=sample))
         count = ROUNDS * PROMPTS
-        rules = {AnswerRule.TOKENS: RuleCount(count, missing="no token ids"), AnswerRule.RENDERING: RuleCount(count)}
+        rules = {
+            AnswerRule.TOKENS: RuleCount(count, missing="no token ids"),
+            AnswerRule.RENDERING: RuleCount(count),
+        }
         kinds = {"simulated": count}
         check = AnswerCheck("rounds", Level.PARSED, count, 1, rules, kinds, count - different)
         return replace(run, round_answers=check)
@@ -378,19 +437,26 @@ def faulty(name: str) -> Callable[[int], str]:
     def make(seed: int) -> Run:
         fault = next(fault for fault in FAULTS if fault.name == name)
         pairs, _, _ = simulated_pass(fault, size=64, noise=0.03, seed=seed)
-        return replace(sampled(truth())(seed), answers=examine(pairs, fidelity="full", level=Level.IDS))
+        return replace(
+            sampled(truth())(seed), answers=examine(pairs, fidelity="full", level=Level.IDS)
+        )
 
     return verdicts(make)
 
 
 def overlapping(seed: int) -> Run:
     """Equal engines of two measurements 8 % apart, the second begun before the first had ended."""
-    days = [run_of(blocks_of(truth(tpot=1.0, accepted=0.6, prompt_sigma=0.0), 2 * seed + n)) for n in (0, 1)]
+    days = [
+        run_of(blocks_of(truth(tpot=1.0, accepted=0.6, prompt_sigma=0.0), 2 * seed + n))
+        for n in (0, 1)
+    ]
     faster = [
         replace(
             block,
             duration_s=0.92 * block.duration_s,
-            samples=tuple(replace(s, ttft_ms=0.92 * s.ttft_ms, e2e_ms=0.92 * s.e2e_ms) for s in block.samples),  # type: ignore[operator]
+            samples=tuple(
+                replace(s, ttft_ms=0.92 * s.ttft_ms, e2e_ms=0.92 * s.e2e_ms) for s in block.samples
+            ),  # type: ignore[operator]
         )
         for block in days[1].blocks
     ]
@@ -399,7 +465,9 @@ def overlapping(seed: int) -> Run:
 
 def joined(repetitions: int) -> str:
     outcomes = Counter(judge_run(overlapping(seed))[1].outcome.value for seed in range(repetitions))
-    return ", ".join(f"{outcome} {count / repetitions:.0%}" for outcome, count in outcomes.most_common())
+    return ", ".join(
+        f"{outcome} {count / repetitions:.0%}" for outcome, count in outcomes.most_common()
+    )
 
 
 def stopped(share: float, correlation: float) -> Callable[[int], str]:
@@ -412,10 +480,16 @@ def stopped(share: float, correlation: float) -> Callable[[int], str]:
         for _ in range(20 * repetitions):
             polls: list[Window] = []
             for _ in range(20):
-                rates = rng.beta(share * spread, (1 - share) * spread, 4) if spread else np.full(4, share)
+                rates = (
+                    rng.beta(share * spread, (1 - share) * spread, 4)
+                    if spread
+                    else np.full(4, share)
+                )
                 hits = float(rng.binomial(25, rates).sum())
                 polls.append(Window(200.0 + hits, 0.0, 0.0, 4.0, 100.0, 100.0, hits, (hits,)))
-                if judge_served_drafts(polls, replace(Policy(), min_tokens_per_step=0.0), draft_model=True):
+                if judge_served_drafts(
+                    polls, replace(Policy(), min_tokens_per_step=0.0), draft_model=True
+                ):
                     stops += 1
                     break
         return f"stopped {stops / (20 * repetitions):.1%}"
@@ -428,12 +502,22 @@ def reset_counters(_: int) -> str:
 
     def read(*engines: tuple[int, int, int]) -> Counters:
         names = ("generation_tokens", "spec_decode_num_drafts", "spec_decode_num_accepted_tokens")
-        rows = [(name, n, counts[place]) for place, name in enumerate(names) for n, counts in enumerate(engines)]
-        rows += [("spec_decode_num_draft_tokens", n, 5 * counts[1]) for n, counts in enumerate(engines)]
-        return Counters.parse("\n".join(f'vllm:{name}_total{{engine="{n}"}} {value}' for name, n, value in rows))
+        rows = [
+            (name, n, counts[place])
+            for place, name in enumerate(names)
+            for n, counts in enumerate(engines)
+        ]
+        rows += [
+            ("spec_decode_num_draft_tokens", n, 5 * counts[1]) for n, counts in enumerate(engines)
+        ]
+        return Counters.parse(
+            "\n".join(f'vllm:{name}_total{{engine="{n}"}} {value}' for name, n, value in rows)
+        )
 
     try:
-        window = Window.between(read((1000, 400, 600), (600, 300, 300)), read((2000, 800, 1200), (500, 200, 300)))
+        window = Window.between(
+            read((1000, 400, 600), (600, 300, 300)), read((2000, 800, 1200), (500, 200, 300))
+        )
     except CounterError as error:
         return f"refused: {error}"
     return f"{window.tokens_per_step:.2f} tokens per step"
@@ -472,7 +556,9 @@ TRICKS = (
         "promoted, round 8; machine time 1.62x",
         verdicts(two_classes({}, {"tpot": 10.0}, 0.1)),
     ),
-    Trick("3, S3", "5 % of prompts 10x slower, the others 0.6x", "promoted 70 %", stalling(0.05, 10.0)),
+    Trick(
+        "3, S3", "5 % of prompts 10x slower, the others 0.6x", "promoted 70 %", stalling(0.05, 10.0)
+    ),
     Trick("3, S3", "10 % of prompts 6x slower", "promoted 45 %", stalling(0.1, 6.0)),
     Trick("3, S3", "3 % of prompts 20x slower", "promoted 68 %", stalling(0.03, 20.0)),
     Trick("3, S3", "2 % of prompts 40x slower", "promoted 64 %", stalling(0.02, 40.0)),
@@ -482,8 +568,18 @@ TRICKS = (
         "rule passed 26 %",
         verdicts(waiting(75.0, 1.5)),
     ),
-    Trick("4, S3", "queue wait +100 ms, sd of log 1.5", "rule passed 11 %", verdicts(waiting(100.0, 1.5))),
-    Trick("5, S7", "another model", "promoted, no note", other_arm(model="llama", model_digest="b" * 64)),
+    Trick(
+        "4, S3",
+        "queue wait +100 ms, sd of log 1.5",
+        "rule passed 11 %",
+        verdicts(waiting(100.0, 1.5)),
+    ),
+    Trick(
+        "5, S7",
+        "another model",
+        "promoted, no note",
+        other_arm(model="llama", model_digest="b" * 64),
+    ),
     Trick("5, S7", "another argument", "promoted, no note", other_arm(argv=OTHER_ARGUMENTS)),
     Trick("5, S7", "another device", "promoted, no note", other_arm(device="NVIDIA H100")),
     Trick(
@@ -499,7 +595,13 @@ TRICKS = (
         "promoted, round 16",
         verdicts(with_candidate(truth(), late_first_tokens)),
     ),
-    Trick("8", "four prompts with a running number, suffix decoding", "promoted", verdicts(running_number), sure=True),
+    Trick(
+        "8",
+        "four prompts with a running number, suffix decoding",
+        "promoted",
+        verdicts(running_number),
+        sure=True,
+    ),
     Trick(
         "9",
         "sampler takes the likeliest token, temperature 0.7",
@@ -507,7 +609,13 @@ TRICKS = (
         faulty("tokens taken greedily"),
         sure=True,
     ),
-    Trick("9", "sampler uses one seed, temperature 0.7", "promoted, round 8", faulty("seed used again"), sure=True),
+    Trick(
+        "9",
+        "sampler uses one seed, temperature 0.7",
+        "promoted, round 8",
+        faulty("seed used again"),
+        sure=True,
+    ),
     Trick(
         "10",
         "candidate 30 % slower at first, for 3 rounds, then equal",
@@ -596,12 +704,27 @@ TRICKS = (
         "promoted 27 %, after 23 rounds of 4",
         verdicts(sampled(truth(tpot=0.5, length_sigma=0.6))),
     ),
-    Trick("S2", "2 % of requests fail on the candidate alone", "promoted 97 %", verdicts(failing(0.0, 0.02))),
+    Trick(
+        "S2",
+        "2 % of requests fail on the candidate alone",
+        "promoted 97 %",
+        verdicts(failing(0.0, 0.02)),
+    ),
     Trick("S2", "5 % fail on the candidate alone", "promoted 60 %", verdicts(failing(0.0, 0.05))),
     Trick("S2", "8 % fail on the candidate alone", "promoted 22 %", verdicts(failing(0.0, 0.08))),
     Trick("S2", "0.5 % fail on both arms", "-", verdicts(failing(0.005, 0.005))),
-    Trick("S2", "15 % of greedy texts differ, engines without token ids", "promoted 44 %", verdicts(other_texts(0.15))),
-    Trick("S2", "20 % of greedy texts differ, engines without token ids", "promoted 11 %", verdicts(other_texts(0.2))),
+    Trick(
+        "S2",
+        "15 % of greedy texts differ, engines without token ids",
+        "promoted 44 %",
+        verdicts(other_texts(0.15)),
+    ),
+    Trick(
+        "S2",
+        "20 % of greedy texts differ, engines without token ids",
+        "promoted 11 %",
+        verdicts(other_texts(0.2)),
+    ),
     Trick("S6", "two measurements 8 % apart that overlap in time", "promoted, 0.92x", joined),
     Trick(
         "S8",

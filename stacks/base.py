@@ -95,7 +95,11 @@ class Stack(core.TerraformStack):
                 default_labels=labels(plan.tags),
                 # The budget API counts calls on the caller's own project, and a person's login has none
                 # (terraform-provider-google #7948).
-                **({"user_project_override": True, "billing_project": plan.project} if plan.settings.budget else {}),
+                **(
+                    {"user_project_override": True, "billing_project": plan.project}
+                    if plan.settings.budget
+                    else {}
+                ),
             )
 
     def outputs_of(self, layer: str) -> dict[str, str]:
@@ -103,8 +107,13 @@ class Stack(core.TerraformStack):
         existing = self.plan.existing
         if existing and existing.cluster:
             return self.outputs_of_existing(existing.cluster, existing.model_volume or "")
-        backends.remote(self, self.plan.settings.backend, self.plan.stack(layer)).override_logical_id(layer)
-        return {name: Reference(f"${{data.terraform_remote_state.{layer}.outputs.{name}}}") for name in OUTPUTS}
+        backends.remote(
+            self, self.plan.settings.backend, self.plan.stack(layer)
+        ).override_logical_id(layer)
+        return {
+            name: Reference(f"${{data.terraform_remote_state.{layer}.outputs.{name}}}")
+            for name in OUTPUTS
+        }
 
     def outputs_of_existing(self, name: str, model_volume: str) -> dict[str, str]:
         """The same for a cluster that these stacks did not make, read from the cloud."""
@@ -117,7 +126,12 @@ class Stack(core.TerraformStack):
             found = builder.data(self, "google_container_cluster", "existing", name=name, **place)
             endpoint = f"https://{found['endpoint']}"
             ca = found["master_auth[0].cluster_ca_certificate"]
-        values = {"cluster_name": name, "cluster_endpoint": endpoint, "cluster_ca": ca, "model_volume": model_volume}
+        values = {
+            "cluster_name": name,
+            "cluster_endpoint": endpoint,
+            "cluster_ca": ca,
+            "model_volume": model_volume,
+        }
         return {key: Reference(value) for key, value in values.items()}
 
     def kubernetes_providers(self, outputs: Mapping[str, str], *, helm: bool) -> None:
@@ -130,10 +144,14 @@ class Stack(core.TerraformStack):
             **self.credentials(outputs["cluster_name"]),
         }
         if helm:
-            builder.provider(self, "helm", version=self.plan.provider_version("helm"), kubernetes=access)
+            builder.provider(
+                self, "helm", version=self.plan.provider_version("helm"), kubernetes=access
+            )
         if "exec" in access:
             access = {**access, "exec": [access["exec"]]}
-        builder.provider(self, "kubernetes", version=self.plan.provider_version("kubernetes"), **access)
+        builder.provider(
+            self, "kubernetes", version=self.plan.provider_version("kubernetes"), **access
+        )
 
     def credentials(self, cluster: str) -> dict[str, object]:
         """The cloud's token (15 minutes on EKS, an hour on GKE), or `mpctl credential`, which renews it on demand."""
@@ -141,10 +159,18 @@ class Stack(core.TerraformStack):
         if plan.settings.credentials == "mpctl":
             cloud = "eks" if plan.project is None else f"gke/{plan.project}"
             arguments = ["credential", f"{cloud}/{plan.cluster.region}/{plan.name}"]
-            return {"exec": {"api_version": "client.authentication.k8s.io/v1", "command": "mpctl", "args": arguments}}
+            return {
+                "exec": {
+                    "api_version": "client.authentication.k8s.io/v1",
+                    "command": "mpctl",
+                    "args": arguments,
+                }
+            }
         self.cloud_provider()
         if plan.cluster.provider == "EKS":
-            return {"token": builder.data(self, "aws_eks_cluster_auth", "main", name=cluster)["token"]}
+            return {
+                "token": builder.data(self, "aws_eks_cluster_auth", "main", name=cluster)["token"]
+            }
         return {"token": builder.data(self, "google_client_config", "main")["access_token"]}
 
 

@@ -20,19 +20,27 @@ def cert_manager() -> Values:
     return {"crds": {"enabled": True, "keep": True}}
 
 
-def prometheus_stack(log_days: int, storage_class: str, cloud: Cloud, monitoring: Monitoring) -> Values:
+def prometheus_stack(
+    log_days: int, storage_class: str, cloud: Cloud, monitoring: Monitoring
+) -> Values:
     made: Values = {}
     if monitoring.alertmanager_secret:
         # The chart's own configuration sends every alert to a receiver called "null".
         made["alertmanager"] = {
-            "alertmanagerSpec": {"useExistingSecret": True, "configSecret": monitoring.alertmanager_secret}
+            "alertmanagerSpec": {
+                "useExistingSecret": True,
+                "configSecret": monitoring.alertmanager_secret,
+            }
         }
     return made | {
         # GKE serves DNS with kube-dns, which has no such port; its target would be down for ever.
         "coreDns": {"enabled": cloud.core_dns},
         # The control plane is the cloud's: these targets would be down for ever and their alerts would
         # always fire.
-        **{name: {"enabled": False} for name in ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")},
+        **{
+            name: {"enabled": False}
+            for name in ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")
+        },
         "prometheus": {
             "prometheusSpec": {
                 "retention": f"{min(log_days, 30)}d",
@@ -103,14 +111,22 @@ def dcgm_exporter(cloud: Cloud, tolerations: list[Mapping[str, str]]) -> Values:
     }
     # What the chart has by default, and the node images count on it: without SYS_ADMIN no container gets GPUs but by a
     # claim (EKS images since v20260423, awslabs/amazon-eks-ami #2706).
-    values["securityContext"] = {"runAsNonRoot": False, "runAsUser": 0, "capabilities": {"add": ["SYS_ADMIN"]}}
+    values["securityContext"] = {
+        "runAsNonRoot": False,
+        "runAsUser": 0,
+        "capabilities": {"add": ["SYS_ADMIN"]},
+    }
     if cloud.driver_on_host:
         counters = "/etc/dcgm-exporter/default-counters.csv"  # the chart's own mount, which a list replaces
         values |= {
             "securityContext": {"privileged": True},
             "extraHostVolumes": [{"name": "driver", "hostPath": cloud.driver_root}],
             "extraVolumeMounts": [
-                {"name": "exporter-metrics-volume", "mountPath": counters, "subPath": "default-counters.csv"},
+                {
+                    "name": "exporter-metrics-volume",
+                    "mountPath": counters,
+                    "subPath": "default-counters.csv",
+                },
                 {"name": "driver", "mountPath": "/usr/local/nvidia", "readOnly": True},
             ],
         }

@@ -48,7 +48,10 @@ CLOUDS = {
         # The Classic Load Balancer of a Service closes a connection that is silent for 60 s, as one behind a queue is;
         # 4000 s is the most it takes.
         idle_timeout=("service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout", 4000),
-        disk_class={"provisioner": "ebs.csi.aws.com", "parameters": {"type": "gp3", "encrypted": "true"}},
+        disk_class={
+            "provisioner": "ebs.csi.aws.com",
+            "parameters": {"type": "gp3", "encrypted": "true"},
+        },
         disk_key_parameter="kmsKeyId",
         # The file system itself has the cluster's key; folders in it have none.
         shared_key_parameter=None,

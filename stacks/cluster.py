@@ -19,7 +19,9 @@ from stacks.settings.maintenance import Maintenance, stamp
 
 SYSTEM_DISK_GB = 60
 # Regions where many accounts lack one of the zones a to c: letters are mapped per account (AWS, "Regions and Zones").
-UNEVEN_REGIONS = frozenset({"ap-northeast-1", "ap-northeast-2", "ca-central-1", "sa-east-1", "us-west-1"})
+UNEVEN_REGIONS = frozenset(
+    {"ap-northeast-1", "ap-northeast-2", "ca-central-1", "sa-east-1", "us-west-1"}
+)
 AwsNetwork = aws_network.Network | aws_network.ExistingNetwork
 LETTERS = "abcdefg"  # of zones; the network has a block for each
 POOL_LABEL = "modelplane.ai/pool"  # Modelplane pins workers to a pool by this label
@@ -54,12 +56,18 @@ class EksCluster(Stack):
             key,
         )
         groups = self.pools(control, network)
-        control.late_addons(groups[:1], shared_models=settings.shared_models, disk_key=settings.disk_keys.eks)
-        control.pod_role("autoscaler", policies.autoscaler(plan.name), "kube-system", "cluster-autoscaler")
+        control.late_addons(
+            groups[:1], shared_models=settings.shared_models, disk_key=settings.disk_keys.eks
+        )
+        control.pod_role(
+            "autoscaler", policies.autoscaler(plan.name), "kube-system", "cluster-autoscaler"
+        )
         self.bucket_readers(control)
         volume = None
         if settings.shared_models:
-            volume = aws_pools.model_volume(self, plan.name, network.vpc, plan.cidr, network.subnets, key)
+            volume = aws_pools.model_volume(
+                self, plan.name, network.vpc, plan.cidr, network.subnets, key
+            )
         if settings.budget:
             self.budget()
         builder.output(self, "cluster_name", control.element["name"])
@@ -209,7 +217,12 @@ class GkeCluster(Stack):
             self.budget(settings.budget.billing_account, project["number"])
         builder.output(self, "cluster_name", control.element["name"])
         builder.output(self, "cluster_endpoint", f"https://{control.element['endpoint']}")
-        builder.output(self, "cluster_ca", control.element["master_auth[0].cluster_ca_certificate"], sensitive=True)
+        builder.output(
+            self,
+            "cluster_ca",
+            control.element["master_auth[0].cluster_ca_certificate"],
+            sensitive=True,
+        )
         builder.output(self, "model_volume", network.network["name"])
         publish_next(self)
 
@@ -219,7 +232,9 @@ class GkeCluster(Stack):
         if plan.existing and plan.existing.google:
             given = plan.existing.google
             ranges = (given.pods, given.services, given.control_plane)
-            return gcp_network.ExistingNetwork(self, plan.cluster.region, given.network, given.subnetwork, ranges)
+            return gcp_network.ExistingNetwork(
+                self, plan.cluster.region, given.network, given.subnetwork, ranges
+            )
         network_plan = gcp_network.NetworkPlan(
             name=plan.name,
             region=plan.cluster.region,
@@ -234,7 +249,9 @@ class GkeCluster(Stack):
         settings = self.plan.settings
         if not settings.disk_keys.gke:
             return []
-        agents = {"disks": "compute-system"} | ({"models": "cloud-filer"} if settings.shared_models else {})
+        agents = {"disks": "compute-system"} | (
+            {"models": "cloud-filer"} if settings.shared_models else {}
+        )
         return [
             builder.resource(
                 self,
@@ -255,7 +272,9 @@ class GkeCluster(Stack):
             disk_gb=SYSTEM_DISK_GB,
             minimum=settings.system.minimum,
             maximum=settings.system.maximum,
-            initial=max(settings.system.minimum, min(gcp_pools.ZONES_OF_A_REGION, settings.system.maximum)),
+            initial=max(
+                settings.system.minimum, min(gcp_pools.ZONES_OF_A_REGION, settings.system.maximum)
+            ),
             zones=settings.network.zones,
             disk_key=settings.disk_keys.gke,
             resource_labels=labels(self.plan.tags),
@@ -328,7 +347,9 @@ class GkeCluster(Stack):
             billing_account=account,
             display_name=f"{self.plan.name} monthly",
             budget_filter={
-                "projects": [f"projects/{project_number}"],  # the API gives numbers back; an id would differ for ever
+                "projects": [
+                    f"projects/{project_number}"
+                ],  # the API gives numbers back; an id would differ for ever
                 "labels": {"cluster": self.plan.name},
             },
             # Without a currency the amount is in that of the billing account, the only one that the API takes.
@@ -337,7 +358,9 @@ class GkeCluster(Stack):
                 {"threshold_percent": 0.8},
                 {"threshold_percent": 1.0, "spend_basis": "FORECASTED_SPEND"},
             ],
-            all_updates_rule={"monitoring_notification_channels": [channel["id"] for channel in channels]},
+            all_updates_rule={
+                "monitoring_notification_channels": [channel["id"] for channel in channels]
+            },
         )
 
 
@@ -345,7 +368,11 @@ def maintenance_policy(maintenance: Maintenance) -> dict[str, object]:
     """GKE's weekly window, and the times in which it upgrades nothing or less."""
     start, end = maintenance.first
     policy: dict[str, object] = {
-        "recurring_window": {"start_time": start, "end_time": end, "recurrence": maintenance.recurrence}
+        "recurring_window": {
+            "start_time": start,
+            "end_time": end,
+            "recurrence": maintenance.recurrence,
+        }
     }
     if maintenance.exclusions:
         policy["maintenance_exclusion"] = [
@@ -366,13 +393,20 @@ def buckets_of(plan: Plan, scheme: str) -> dict[str, list[str]]:
     for service in plan.settings.services:
         for artifact in service.artifacts:
             if artifact.scheme == scheme:
-                by_account.setdefault(service.service_account, set()).add(artifact.uri.split("/")[2])
+                by_account.setdefault(service.service_account, set()).add(
+                    artifact.uri.split("/")[2]
+                )
     return {account: sorted(buckets) for account, buckets in sorted(by_account.items())}
 
 
 def publish_next(stack: Stack) -> None:
     """The next command, for users who deployed this layer alone."""
-    builder.output(stack, "next_step", "MPCTL_LAYERS=platform cdktf deploy", description="Charts on this cluster")
+    builder.output(
+        stack,
+        "next_step",
+        "MPCTL_LAYERS=platform cdktf deploy",
+        description="Charts on this cluster",
+    )
 
 
 def fixed_zones(cluster: InferenceCluster, network: Network) -> list[str]:
@@ -415,7 +449,9 @@ def zones(cluster: InferenceCluster, network: Network) -> dict[str, int]:
             )
         place = network.blocks.get(zone, LETTERS.index(letter))
         if other := next((name for name, taken in places.items() if taken == place), None):
-            raise network.place.error(f"{zone} and {other} would both have block {place}", "network.blocks")
+            raise network.place.error(
+                f"{zone} and {other} would both have block {place}", "network.blocks"
+            )
         places[zone] = place
     return places
 

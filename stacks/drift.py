@@ -42,7 +42,11 @@ def synthesise(folder: Path, environ: Mapping[str, str]) -> list[Path]:
     if command[0] in ("python", "python3"):
         command[0] = sys.executable
     done = subprocess.run(command, env={**environ, "CDKTF_OUTDIR": str(folder)}, check=False)
-    return sorted(path.parent for path in folder.glob("stacks/*/cdk.tf.json")) if done.returncode == 0 else []
+    return (
+        sorted(path.parent for path in folder.glob("stacks/*/cdk.tf.json"))
+        if done.returncode == 0
+        else []
+    )
 
 
 def compare(folder: Path, terraform: str, environ: Mapping[str, str]) -> Compared:
@@ -59,15 +63,20 @@ def compare(folder: Path, terraform: str, environ: Mapping[str, str]) -> Compare
             check=False,
         )
         if done.returncode == 1:
-            return Compared(folder.name, FAILED, tuple((done.stderr or done.stdout).strip().splitlines()))
-    return Compared(folder.name, OF_TERRAFORM.get(done.returncode, FAILED), tuple(CHANGE.findall(done.stdout)))
+            return Compared(
+                folder.name, FAILED, tuple((done.stderr or done.stdout).strip().splitlines())
+            )
+    return Compared(
+        folder.name, OF_TERRAFORM.get(done.returncode, FAILED), tuple(CHANGE.findall(done.stdout))
+    )
 
 
 def report(comparisons: Iterable[Compared]) -> str:
     """A line for each stack, and one for each change in it."""
     verdict = {NONE: "no drift", DRIFT: "drift", FAILED: "could not be compared"}
     return "".join(
-        f"{comparison.stack}: {verdict[comparison.code]}\n" + "".join(f"  {line}\n" for line in comparison.lines)
+        f"{comparison.stack}: {verdict[comparison.code]}\n"
+        + "".join(f"  {line}\n" for line in comparison.lines)
         for comparison in comparisons
     )
 
@@ -77,18 +86,28 @@ def main(arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ)
     if {"-h", "--help"} & set(arguments):
         sys.stdout.write(f"{__doc__}\n")
         return NONE
-    terraform = environ.get("TERRAFORM_BINARY_NAME") or shutil.which("terraform") or shutil.which("tofu")
+    terraform = (
+        environ.get("TERRAFORM_BINARY_NAME") or shutil.which("terraform") or shutil.which("tofu")
+    )
     if not terraform:
-        sys.stderr.write("error: terraform not found\nhint: install Terraform 1.10 or OpenTofu 1.10 or later\n")
+        sys.stderr.write(
+            "error: terraform not found\nhint: install Terraform 1.10 or OpenTofu 1.10 or later\n"
+        )
         return FAILED
     # As deep below the checkout as cdktf.out: commands of a stack are relative to its folder.
     with tempfile.TemporaryDirectory(prefix="drift.", dir=".") as folder:
         stacks = synthesise(Path(folder).resolve(), environ)
         if unknown := sorted(set(arguments) - {path.name for path in stacks}):
             known = ", ".join(path.name for path in stacks) or "none"
-            sys.stderr.write(f"error: no stack {', '.join(unknown)}\nhint: the stacks are {known}\n")
+            sys.stderr.write(
+                f"error: no stack {', '.join(unknown)}\nhint: the stacks are {known}\n"
+            )
             return FAILED
-        comparisons = [compare(path, terraform, environ) for path in stacks if not arguments or path.name in arguments]
+        comparisons = [
+            compare(path, terraform, environ)
+            for path in stacks
+            if not arguments or path.name in arguments
+        ]
     sys.stdout.write(report(comparisons))
     return max((comparison.code for comparison in comparisons), default=FAILED)
 

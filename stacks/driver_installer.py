@@ -48,7 +48,9 @@ def daemonset(pause_image: str, driver: str) -> dict[str, Any]:
             "requests": {"cpu": "150m", "memory": "256Mi"},
             "limits": {"cpu": "1", "memory": "1Gi"},
         },
-        "volumeMounts": [{"name": name, "mountPath": inside} for name, (_, inside) in PATHS.items()],
+        "volumeMounts": [
+            {"name": name, "mountPath": inside} for name, (_, inside) in PATHS.items()
+        ],
     }
     pause = {
         "name": "pause",
@@ -78,12 +80,18 @@ def daemonset(pause_image: str, driver: str) -> dict[str, Any]:
         "tolerations": [{"operator": "Exists"}],
         "initContainers": [installer],
         "containers": [pause],
-        "volumes": [{"name": name, "hostPath": {"path": host}} for name, (host, _) in PATHS.items()],
+        "volumes": [
+            {"name": name, "hostPath": {"path": host}} for name, (host, _) in PATHS.items()
+        ],
     }
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": {"name": "nvidia-driver-installer", "namespace": "kube-system", "labels": labels},
+        "metadata": {
+            "name": "nvidia-driver-installer",
+            "namespace": "kube-system",
+            "labels": labels,
+        },
         "spec": {
             "selector": {"matchLabels": labels},
             "updateStrategy": {"type": "RollingUpdate"},

@@ -43,10 +43,17 @@ def ingress_policy(namespace: str, callers: Callers, network: str) -> Document:
     """One policy for all pods of a namespace: its own pods, scrapes, and the named callers."""
     rules: list[Document] = [{"from": [{"podSelector": {}}, within(MONITORING)]}]
     if callers.api:
-        rules.append({"from": [{"ipBlock": {"cidr": network}}, within(KUBE_SYSTEM)], "ports": ports(callers.api)})
+        rules.append(
+            {
+                "from": [{"ipBlock": {"cidr": network}}, within(KUBE_SYSTEM)],
+                "ports": ports(callers.api),
+            }
+        )
     if callers.anyone:
         rules.append({"ports": ports(callers.anyone)})
-    rules += [{"from": [within(name)], "ports": ports(numbers)} for name, numbers in callers.namespaces]
+    rules += [
+        {"from": [within(name)], "ports": ports(numbers)} for name, numbers in callers.namespaces
+    ]
     spec = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": rules}
     return named("NetworkPolicy", "networking.k8s.io/v1", "callers", namespace, spec=spec)
 

@@ -27,7 +27,15 @@ DRIVER = "gpu.nvidia.com"
 # Published by NVIDIA's DRA driver for a GPU (dra-driver-nvidia-gpu 0.4, cmd/gpu-kubelet-plugin/deviceinfo.go).
 ATTRIBUTES = frozenset(
     {
-        *("type", "uuid", "productName", "brand", "architecture", "cudaComputeCapability", "driverVersion"),
+        *(
+            "type",
+            "uuid",
+            "productName",
+            "brand",
+            "architecture",
+            "cudaComputeCapability",
+            "driverVersion",
+        ),
         *("cudaDriverVersion", "addressingMode"),
     }
 )
@@ -55,7 +63,10 @@ class Machine:
 def machines() -> dict[str, dict[str, Machine]]:
     """Cloud -> machine type -> what it has."""
     rows = yaml.safe_load(FILE.read_text("utf-8"))
-    return {cloud: {name: Machine(name, **row) for name, row in types.items()} for cloud, types in rows.items()}
+    return {
+        cloud: {name: Machine(name, **row) for name, row in types.items()}
+        for cloud, types in rows.items()
+    }
 
 
 def require_machines(cluster: InferenceCluster) -> None:
@@ -79,11 +90,14 @@ def require_machine(pool: NodePool, provider: str) -> None:
     machine = known[hardware.machine]
     if machine.arch != "amd64":
         raise hardware.place.error(
-            f"{machine.name} has {machine.arch} processors; node image and charts here are for amd64", field
+            f"{machine.name} has {machine.arch} processors; node image and charts here are for amd64",
+            field,
         )
     if same_type(hardware.accelerator) != same_type(machine.type):
         raise hardware.place.error(
-            f"{machine.name} has {machine.type}, not {hardware.accelerator}", "accelerator.type", f"set {machine.type}"
+            f"{machine.name} has {machine.type}, not {hardware.accelerator}",
+            "accelerator.type",
+            f"set {machine.type}",
         )
     if hardware.accelerator_count != machine.gpus:
         raise hardware.place.error(
@@ -113,17 +127,27 @@ def require_capacity(settings: Settings, cluster: InferenceCluster) -> None:
     for pool in cluster.pools:
         reservation, flex = settings.reservations.get(pool.name), pool.name in settings.flex_start
         if reservation and settings.capacity_type == "SPOT":
-            raise pool.place.error(f"pool {pool.name} is spot, which uses no reservation", "gpu.reservations")
+            raise pool.place.error(
+                f"pool {pool.name} is spot, which uses no reservation", "gpu.reservations"
+            )
         if reservation and pool.capacity_block:
-            raise pool.place.error(f"pool {pool.name} has a Capacity Block already", "gpu.reservations")
+            raise pool.place.error(
+                f"pool {pool.name} has a Capacity Block already", "gpu.reservations"
+            )
         if reservation and cluster.provider == "EKS" and not _RESERVATION.fullmatch(reservation):
             raise pool.place.error(
-                f"{reservation} is no capacity reservation", "gpu.reservations", "such as cr-0a1b2c3d"
+                f"{reservation} is no capacity reservation",
+                "gpu.reservations",
+                "such as cr-0a1b2c3d",
             )
         if flex and cluster.provider == "EKS":
-            raise pool.place.error("flex-start exists on GKE", "gpu.flex_start", "use a Capacity Block on EKS")
+            raise pool.place.error(
+                "flex-start exists on GKE", "gpu.flex_start", "use a Capacity Block on EKS"
+            )
         if flex and (reservation or settings.capacity_type == "SPOT"):
-            raise pool.place.error("flex-start goes with neither spot nor a reservation", "gpu.flex_start")
+            raise pool.place.error(
+                "flex-start goes with neither spot nor a reservation", "gpu.flex_start"
+            )
         if flex and pool.minimum > 0:
             raise pool.place.error(
                 f"pool {pool.name} keeps {pool.minimum} nodes, and flex-start nodes live seven days at most",
@@ -149,12 +173,17 @@ def require_fits(service: Service, cluster: InferenceCluster) -> None:
     most = max(pool.hardware.accelerator_count for pool in cluster.pools)
     if service.gpus > most:
         raise service.place.error(
-            f"{service.name} asks for {service.gpus} GPUs, and nodes of {cluster.name} have at most {most}", "gpus"
+            f"{service.name} asks for {service.gpus} GPUs, and nodes of {cluster.name} have at most {most}",
+            "gpus",
         )
     if service.staging != "storageUris":
         return
     wanted = sum(artifact.size_gib for artifact in service.artifacts) + RESERVED_DISK_GB
-    disk = max(pool.hardware.disk_gb for pool in cluster.pools if pool.hardware.accelerator_count >= service.gpus)
+    disk = max(
+        pool.hardware.disk_gb
+        for pool in cluster.pools
+        if pool.hardware.accelerator_count >= service.gpus
+    )
     if wanted > disk:
         raise service.place.error(
             f"{service.name} downloads {wanted - RESERVED_DISK_GB} GiB onto nodes with a disk of {disk} GB, of which "
@@ -172,7 +201,9 @@ def limited(service: Service, cluster: InferenceCluster) -> Service:
     Raises:
         InputError: a limit is more than the pools have GPUs for.
     """
-    room = sum(pool.maximum * (pool.hardware.accelerator_count // service.gpus) for pool in cluster.pools)
+    room = sum(
+        pool.maximum * (pool.hardware.accelerator_count // service.gpus) for pool in cluster.pools
+    )
     scaling = service.autoscaling
     for name, wanted in (("max", scaling.maximum), ("min", scaling.minimum)):
         if wanted is not None and wanted > room:
@@ -211,7 +242,8 @@ def require_selectors(service: Service) -> None:
                 raise unusable(
                     service,
                     selector,
-                    f"{DRIVER} publishes no {kind} {name}" + (f", did you mean {near[0]}?" if near else ""),
+                    f"{DRIVER} publishes no {kind} {name}"
+                    + (f", did you mean {near[0]}?" if near else ""),
                 )
         if selector.count("(") != selector.count(")") or selector.count("[") != selector.count("]"):
             raise unusable(service, selector, "its brackets do not match")

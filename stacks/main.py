@@ -59,7 +59,9 @@ def load_fleet(environ: Mapping[str, str], root: Path = ROOT) -> Fleet:
     path = root / given
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
-        raise InputError("no fleet manifests", file=given, hint="MPCTL_FLEET is a manifest or a folder of them")
+        raise InputError(
+            "no fleet manifests", file=given, hint="MPCTL_FLEET is a manifest or a folder of them"
+        )
     return read_fleet([(shown(file, root), file.read_text("utf-8")) for file in files])
 
 
@@ -75,7 +77,9 @@ def wanted_layers(environ: Mapping[str, str], settings: Settings) -> tuple[str, 
         return LAYERS
     for name in names:
         if name not in LAYERS:
-            raise InputError(f"{name!r} is not one of {', '.join(LAYERS)} or all", field="MPCTL_LAYERS")
+            raise InputError(
+                f"{name!r} is not one of {', '.join(LAYERS)} or all", field="MPCTL_LAYERS"
+            )
     return tuple(layer for layer in LAYERS if layer in names)
 
 
@@ -92,7 +96,9 @@ def wanted_clusters(environ: Mapping[str, str], fleet: Fleet) -> list[InferenceC
     return [known[name] for name in given] if given else list(fleet.clusters)
 
 
-def project_of(cluster: InferenceCluster, settings: Settings, environ: Mapping[str, str]) -> str | None:
+def project_of(
+    cluster: InferenceCluster, settings: Settings, environ: Mapping[str, str]
+) -> str | None:
     """The Google project: environment variable, settings, manifest; the published placeholder does not
     count.
     """
@@ -108,13 +114,17 @@ def project_of(cluster: InferenceCluster, settings: Settings, environ: Mapping[s
     return project
 
 
-def plans(environ: Mapping[str, str], settings: Settings, fleet: Fleet, today: dt.date) -> list[Plan]:
+def plans(
+    environ: Mapping[str, str], settings: Settings, fleet: Fleet, today: dt.date
+) -> list[Plan]:
     """Everything checked, nothing constructed."""
     layers = wanted_layers(environ, settings)
     require_one_node(settings)
     made = []
     for cluster in wanted_clusters(environ, fleet):
-        minor = table().minor(cluster.provider, cluster.version or settings.versions.get(cluster.provider))
+        minor = table().minor(
+            cluster.provider, cluster.version or settings.versions.get(cluster.provider)
+        )
         verdict = require_minor(cluster.provider, minor, today, extended=settings.extended_support)
         if "plan the upgrade" in verdict.reason:
             sys.stderr.write(f"warning: {cluster.name}: {verdict.reason}\n")
@@ -130,7 +140,11 @@ def plans(environ: Mapping[str, str], settings: Settings, fleet: Fleet, today: d
         require_capacity(settings, cluster)
         require_services_fit(settings, cluster)
         require_way_out(cluster, settings, layers)
-        if settings.eks_image and cluster.provider == "EKS" and not settings.eks_image.startswith(f"{minor}."):
+        if (
+            settings.eks_image
+            and cluster.provider == "EKS"
+            and not settings.eks_image.startswith(f"{minor}.")
+        ):
             raise cluster.place.error(
                 f"{cluster.name} runs Kubernetes {minor}, and gpu.eks_image is {settings.eks_image}",
                 "gpu.eks_image",
@@ -181,12 +195,16 @@ def require_existing(plan: Plan) -> None:
     field = f"existing.{plan.cluster.name}"
     if (existing.google and eks) or (existing.aws and not eks):
         raise existing.place.error(
-            f"{plan.cluster.name} is on {plan.cluster.provider}", field, "set vpc on EKS, network on GKE"
+            f"{plan.cluster.name} is on {plan.cluster.provider}",
+            field,
+            "set vpc on EKS, network on GKE",
         )
     if existing.cluster and plan.settings.shared_models and not existing.model_volume:
         wanted = "an EFS file system (fs-...)" if eks else "the name of the network"
         raise existing.place.error(
-            "shared models need a volume", f"{field}.model_volume", f"set {wanted}, or serving.shared_models: false"
+            "shared models need a volume",
+            f"{field}.model_volume",
+            f"set {wanted}, or serving.shared_models: false",
         )
 
 
@@ -236,7 +254,8 @@ def require_billing(cluster: InferenceCluster, budget: Budget) -> None:
         )
     if len(budget.emails) > CHANNELS:
         raise budget.place.error(
-            f"{len(budget.emails)} addresses: a budget on Google Cloud notifies at most {CHANNELS}", "budget.emails"
+            f"{len(budget.emails)} addresses: a budget on Google Cloud notifies at most {CHANNELS}",
+            "budget.emails",
         )
 
 

@@ -49,7 +49,9 @@ def manifest(
     )
 
 
-def render(text: str, service: Service, namespace: str, file: str, runbooks: str = RUNBOOKS) -> list[Document]:
+def render(
+    text: str, service: Service, namespace: str, file: str, runbooks: str = RUNBOOKS
+) -> list[Document]:
     """The documents in *text* for one service."""
     filled = Template(text).safe_substitute(
         service=service.name,
@@ -65,17 +67,28 @@ def render(text: str, service: Service, namespace: str, file: str, runbooks: str
         loaded = [document for document in yaml.safe_load_all(filled) if document]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        raise InputError(f"not YAML: {error}", file=file, line=mark.line + 1 if mark else None) from error
+        raise InputError(
+            f"not YAML: {error}", file=file, line=mark.line + 1 if mark else None
+        ) from error
     for document in loaded:
-        if not isinstance(document, dict) or not {"apiVersion", "kind", "metadata"} <= set(document):
-            raise InputError("not a Kubernetes object: apiVersion, kind and metadata are needed", file=file)
+        if not isinstance(document, dict) or not {"apiVersion", "kind", "metadata"} <= set(
+            document
+        ):
+            raise InputError(
+                "not a Kubernetes object: apiVersion, kind and metadata are needed", file=file
+            )
     return loaded
 
 
 def shares(autoscaling: Autoscaling) -> dict[str, object]:
     """Targets as numbers, and in thousandths for quantities, which the API server would rewrite."""
     busy, hold = autoscaling.busy, autoscaling.hold
-    return {"busy": busy, "hold": hold, "busy_milli": round(1000 * busy), "hold_milli": round(1000 * hold)}
+    return {
+        "busy": busy,
+        "hold": hold,
+        "busy_milli": round(1000 * busy),
+        "hold_milli": round(1000 * hold),
+    }
 
 
 def from_folders(

@@ -25,7 +25,9 @@ from stacks.storage import DISK, storage_classes
 DRA_NAMESPACE = "dra-driver-nvidia-gpu"
 # From the folder of a stack, in which Terraform runs: no path of this machine belongs into a state.
 MIRROR_IMAGES = "../../../scripts/mirror-images"
-PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}  # the kubelet plugin talks to the driver of the host
+PRIVILEGED = {
+    "pod-security.kubernetes.io/enforce": "privileged"
+}  # the kubelet plugin talks to the driver of the host
 
 
 class Platform(Stack):
@@ -38,23 +40,36 @@ class Platform(Stack):
         outputs = self.outputs_of("cluster")
         self.kubernetes_providers(outputs, helm=True)
         classes = [
-            manifest(self, address(document), document) for document in storage_classes(plan, outputs["model_volume"])
+            manifest(self, address(document), document)
+            for document in storage_classes(plan, outputs["model_volume"])
         ]
         cert = self.chart("cert-manager", "cert-manager", values.cert_manager())
         gateway = self.chart("envoy-gateway", "envoy-gateway-system", {})
         metrics = self.chart(
             "kube-prometheus-stack",
             "monitoring",
-            values.prometheus_stack(plan.settings.log_days, DISK, self.cloud, plan.settings.monitoring),
+            values.prometheus_stack(
+                plan.settings.log_days, DISK, self.cloud, plan.settings.monitoring
+            ),
             after=classes,
             minutes=20,
         )
         self.dra(after=[metrics])
-        self.chart("dcgm-exporter", "monitoring", values.dcgm_exporter(self.cloud, self.tolerations()), after=[metrics])
+        self.chart(
+            "dcgm-exporter",
+            "monitoring",
+            values.dcgm_exporter(self.cloud, self.tolerations()),
+            after=[metrics],
+        )
         self.kserve(after=[cert, gateway])
         self.autoscaling(after=[metrics])
         self.isolate()
-        builder.output(self, "next_step", "MPCTL_LAYERS=serving cdktf deploy", description="Services on this platform")
+        builder.output(
+            self,
+            "next_step",
+            "MPCTL_LAYERS=serving cdktf deploy",
+            description="Services on this platform",
+        )
 
     def chart(
         self,
@@ -94,7 +109,9 @@ class Platform(Stack):
     def tolerations(self) -> list[Mapping[str, str]]:
         """Of the pools' own taints, besides that of GPU nodes."""
         taints = [taint for pool in self.plan.cluster.pools for taint in pool.taints]
-        return [{"key": taint.key, "operator": "Exists", "effect": taint.effect} for taint in taints]
+        return [
+            {"key": taint.key, "operator": "Exists", "effect": taint.effect} for taint in taints
+        ]
 
     def dra(self, after: list[builder.Element]) -> None:
         """The NVIDIA DRA driver and what it leans on. Never a device plugin: a GPU must have one owner."""
@@ -102,9 +119,17 @@ class Platform(Stack):
         tolerations = self.tolerations()
         if self.cloud.node_feature_discovery:
             feature_discovery = values.node_feature_discovery(tolerations)
-            before.append(self.chart("node-feature-discovery", "node-feature-discovery", feature_discovery))
+            before.append(
+                self.chart("node-feature-discovery", "node-feature-discovery", feature_discovery)
+            )
         if self.cloud.driver_installer:
-            before.append(manifest(self, "driver_installer", daemonset(pause_image(self.plan), gpu_driver(self.plan))))
+            before.append(
+                manifest(
+                    self,
+                    "driver_installer",
+                    daemonset(pause_image(self.plan), gpu_driver(self.plan)),
+                )
+            )
         namespace = builder.resource(
             self,
             "kubernetes_namespace_v1",
@@ -115,7 +140,14 @@ class Platform(Stack):
         if self.cloud.critical_pods_quota:
             before.append(self.quota(namespace))
         driver = values.dra_driver(self.cloud, tolerations)
-        self.chart("dra-driver-nvidia-gpu", DRA_NAMESPACE, driver, after=before, create_namespace=False, minutes=15)
+        self.chart(
+            "dra-driver-nvidia-gpu",
+            DRA_NAMESPACE,
+            driver,
+            after=before,
+            create_namespace=False,
+            minutes=15,
+        )
 
     def quota(self, namespace: builder.Element) -> builder.Element:
         match = {
@@ -138,7 +170,9 @@ class Platform(Stack):
         main = self.chart(
             "kserve-resources",
             "kserve",
-            values.kserve_resources(version, self.plan.settings.downloader_memory, self.plan.settings.gateway),
+            values.kserve_resources(
+                version, self.plan.settings.downloader_memory, self.plan.settings.gateway
+            ),
             after=[crds],
         )
         self.chart("kserve-runtime-configs", "kserve", values.kserve_runtimes(), after=[main])
@@ -147,14 +181,20 @@ class Platform(Stack):
         if self.plan.settings.autoscaler == "keda":
             self.chart("keda", "keda", {}, after=after)
         else:
-            adapter = values.prometheus_adapter(adapter_rules(AUTOSCALING / "adapter" / "values.yaml"))
+            adapter = values.prometheus_adapter(
+                adapter_rules(AUTOSCALING / "adapter" / "values.yaml")
+            )
             self.chart("prometheus-adapter", "monitoring", adapter, after=after)
         # Who made a cluster runs its autoscaler, whose identity is of the cluster layer.
-        if self.cloud.cluster_autoscaler and not (self.plan.existing and self.plan.existing.cluster):
+        if self.cloud.cluster_autoscaler and not (
+            self.plan.existing and self.plan.existing.cluster
+        ):
             image = self.plan.versions.image(f"cluster-autoscaler-{self.plan.minor}")
             # The name is ours; a Terraform reference inside Helm's YAML would be escaped as literal text.
             chosen = values.cluster_autoscaler(self.plan.name, self.plan.cluster.region, image)
-            self.chart("cluster-autoscaler", "kube-system", chosen, after=after, create_namespace=False)
+            self.chart(
+                "cluster-autoscaler", "kube-system", chosen, after=after, create_namespace=False
+            )
 
 
 def pause_image(plan: Plan) -> str:

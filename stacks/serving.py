@@ -51,14 +51,23 @@ class Serving(Stack):
             after = [namespace] if "namespace" in document["metadata"] else []
             manifest(self, address(document), document, after, computed)
         builder.output(self, "namespace", plan.settings.namespace)
-        builder.output(self, "next_step", "mpctl rollout --help", description="Speculation behind a measured gate")
+        builder.output(
+            self,
+            "next_step",
+            "mpctl rollout --help",
+            description="Speculation behind a measured gate",
+        )
 
 
 def pod_security(plan: Plan) -> dict[str, str]:
     """The namespace enforces the chosen standard and warns about the restricted one."""
     level = plan.settings.pod_security
     prefix = "pod-security.kubernetes.io"
-    return {f"{prefix}/enforce": level, f"{prefix}/warn": "restricted", f"{prefix}/audit": "restricted"}
+    return {
+        f"{prefix}/enforce": level,
+        f"{prefix}/warn": "restricted",
+        f"{prefix}/audit": "restricted",
+    }
 
 
 def documents(plan: Plan) -> list[Document]:
@@ -86,7 +95,9 @@ def documents(plan: Plan) -> list[Document]:
     for service in services:
         made += service_documents(service, namespace, image, shared=shared)
         made += service_policies(service, namespace)
-    return made + from_folders((scaling(settings), MONITORING), services, namespace, settings.runbooks)
+    return made + from_folders(
+        (scaling(settings), MONITORING), services, namespace, settings.runbooks
+    )
 
 
 def scaling(settings: Settings) -> Path:
@@ -117,7 +128,9 @@ def gateway(plan: Plan) -> list[Document]:
     mirror = plan.settings.mirror
     envoy = mirror.image(plan.versions.image("envoy")) if mirror.registries else None
     serving = plan.settings.namespace
-    return gateway_documents(plan.settings.gateway, name, namespace, serving, annotations, answer_s, envoy)
+    return gateway_documents(
+        plan.settings.gateway, name, namespace, serving, annotations, answer_s, envoy
+    )
 
 
 def example_services(plan: Plan) -> list[Document]:

@@ -32,7 +32,9 @@ def storage_classes(plan: Plan, volume: str) -> list[Document]:
 
 
 def storage_class(name: str, facts: Any, volume: str) -> Document:
-    parameters = {key: volume if value == "{volume}" else value for key, value in facts["parameters"].items()}
+    parameters = {
+        key: volume if value == "{volume}" else value for key, value in facts["parameters"].items()
+    }
     return named(
         "StorageClass",
         "storage.k8s.io/v1",

@@ -79,16 +79,23 @@ def assess_minor(provider: str, minor: str, today: dt.date, *, extended: bool) -
     """Return whether a cluster of this minor should be created today."""
     known = table().kubernetes[provider]
     if key(minor) < key(known["floor"]):
-        return Support(False, f"Kubernetes {minor} is below {known['floor']}, the floor for GPUs through DRA here")
+        return Support(
+            False,
+            f"Kubernetes {minor} is below {known['floor']}, the floor for GPUs through DRA here",
+        )
     if minor not in known["minors"]:
         return Support(
-            False, f"Kubernetes {minor} is not in {FILE.name} for {provider}; add its end of standard support"
+            False,
+            f"Kubernetes {minor} is not in {FILE.name} for {provider}; add its end of standard support",
         )
     until: dt.date = known["minors"][minor]["standard_until"]
     if today > until and not extended:
         return Support(False, f"Kubernetes {minor} left standard support on {provider} on {until}")
     if today > until - NOTICE:
-        return Support(True, f"Kubernetes {minor} leaves standard support on {provider} on {until}: plan the upgrade")
+        return Support(
+            True,
+            f"Kubernetes {minor} leaves standard support on {provider} on {until}: plan the upgrade",
+        )
     return Support(True, f"Kubernetes {minor} is in standard support on {provider} until {until}")
 
 

@@ -72,7 +72,9 @@ def belongs(item: pytest.Item, lanes: set[str], missing: set[str]) -> bool:
     if "all" in lanes:
         return True
     in_fast = here in FAST or item.get_closest_marker("journey") is not None
-    return "fast" in lanes and in_fast and not missing.intersection(getattr(item, "fixturenames", ()))
+    return (
+        "fast" in lanes and in_fast and not missing.intersection(getattr(item, "fixturenames", ()))
+    )
 
 
 class Scheduler(LoadScopeScheduling):
@@ -92,7 +94,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays for a look at a failure
+        os.environ.setdefault(
+            "PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()
+        )  # tmp_path stays for a look at a failure
         scratch = tempfile.TemporaryDirectory(prefix="mpctl-", ignore_cleanup_errors=True)
         config.add_cleanup(scratch.cleanup)
         os.environ["TMPDIR"] = tempfile.tempdir = scratch.name
@@ -116,7 +120,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: GROUPS.index(group(item.nodeid).partition("/")[0]))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config) -> None:
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
     """Say what a lane left out, and how long it took. Contracts that passed are due again when an input changes."""
     lanes = _lanes(config)
     ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -138,18 +144,25 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, exitstatu
 
 def _contracts_passed(stats: dict[str, list[Any]]) -> bool:
     """Whether every contract ran and passed; ``stats``: reports by outcome."""
-    outcomes = {outcome for outcome, reports in stats.items() for report in reports if _is_contract(report)}
+    outcomes = {
+        outcome for outcome, reports in stats.items() for report in reports if _is_contract(report)
+    }
     return "passed" in outcomes and not outcomes & {"failed", "error", "skipped"}
 
 
 def _is_contract(report: Any) -> bool:
-    return isinstance(report, pytest.TestReport | pytest.CollectReport) and room(report.nodeid) == "contracts"
+    return (
+        isinstance(report, pytest.TestReport | pytest.CollectReport)
+        and room(report.nodeid) == "contracts"
+    )
 
 
 def _lanes(config: pytest.Config) -> set[str]:
     lanes = set(filter(None, config.getoption("lane").split(",")))
     if unknown := lanes - set(LANES):
-        raise pytest.UsageError(f"--lane: unknown lane {', '.join(sorted(unknown))}; known: {', '.join(LANES)}")
+        raise pytest.UsageError(
+            f"--lane: unknown lane {', '.join(sorted(unknown))}; known: {', '.join(LANES)}"
+        )
     return lanes
 
 

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from mpctl import commands
 
@@ -40,7 +45,11 @@ def templates() -> Iterator[tuple[str, tuple[str, ...]]]:
             if receiver == "click" or not (of_mpctl or builder in ("command", "_command")):
                 continue
             if isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str):
-                words = [_word(argument) for argument in call.args if not isinstance(argument, ast.Starred)]
+                words = [
+                    _word(argument)
+                    for argument in call.args
+                    if not isinstance(argument, ast.Starred)
+                ]
                 if not of_mpctl:  # they put the service behind the verb
                     words.insert(2 if words[0] == "local" else 1, "qwen")
                 yield f"{name}:{call.lineno}", tuple(words)
@@ -50,21 +59,52 @@ def _word(node: ast.expr) -> str:
     return str(node.value) if isinstance(node, ast.Constant) else UNKNOWN
 
 
-CLUSTER = ("doctor/", "platform/kubernetes/", "app/cluster/", "app/session/cluster.py", "cli/cluster.py")
-THIS_MACHINE = ("platform/local/", "app/local_services.py", "app/session/local.py", "app/session/open.py", "cli/local/")
+CLUSTER = (
+    "doctor/",
+    "platform/kubernetes/",
+    "app/cluster/",
+    "app/session/cluster.py",
+    "cli/cluster.py",
+)
+THIS_MACHINE = (
+    "platform/local/",
+    "app/local_services.py",
+    "app/session/local.py",
+    "app/session/open.py",
+    "cli/local/",
+)
 ELSEWHERE = {  # they read a managed cluster's API, or belong to the other platform
     "local": ("connect", "rbac"),
     "kubernetes": ("connect", "local"),
 }
 TRAINING = ("train", "purge")  # of drafts: they need a trainer, and a head that was trained
 DRY = ("rollout", "rollback")
-LAST = ("retire", "resume", "abandon", "unlock", "history --purge", "local")  # in this order, after all that reads
+LAST = (
+    "retire",
+    "resume",
+    "abandon",
+    "unlock",
+    "history --purge",
+    "local",
+)  # in this order, after all that reads
 CELL = "{target: Qwen/Qwen3-8B, method: ngram, gpu: L4, k: 5, concurrency: 8, acceptance: {traffic: chat}}"
 ENDLESS = ("watch", "status")  # without --once, and with -w
-_OF_SERVICE = {"abandon", "diff", "history", "resume", "retire", "rollback", "rollout", "status", "unlock"}
+_OF_SERVICE = {
+    "abandon",
+    "diff",
+    "history",
+    "resume",
+    "retire",
+    "rollback",
+    "rollout",
+    "status",
+    "unlock",
+}
 
 
-def pasted(platform: str, service: str, namespace: str, files: dict[str, str]) -> list[tuple[str, ...]]:
+def pasted(
+    platform: str, service: str, namespace: str, files: dict[str, str]
+) -> list[tuple[str, ...]]:
     """The words of every command that messages print on ``platform``, local or kubernetes, for a service that was
     rolled out: as they are printed, except that those that change the service are dry runs. ``files``: those that a
     stand-in means."""
@@ -76,9 +116,12 @@ def pasted(platform: str, service: str, namespace: str, files: dict[str, str]) -
             named = tuple(_real(words, position, service, files) for position in range(len(words)))
             line = tuple(shlex.split(commands.line(*named, namespace=namespace))[1:])
             dry = ("--dry-run=client",) if words[0] in DRY else ()
-            entries[(*line, *dry)] = " ".join(word for word in words if word not in ("qwen", UNKNOWN))
+            entries[(*line, *dry)] = " ".join(
+                word for word in words if word not in ("qwen", UNKNOWN)
+            )
     rank = {
-        line: next((n for n, verb in enumerate(LAST, 1) if text.startswith(verb)), 0) for line, text in entries.items()
+        line: next((n for n, verb in enumerate(LAST, 1) if text.startswith(verb)), 0)
+        for line, text in entries.items()
     }
     return sorted(entries, key=lambda line: (rank[line], line))
 
@@ -91,7 +134,14 @@ def sign_verdict(mpctl: Any, *place: str) -> dict[str, str]:
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     (mpctl.directory / "key.pem").write_bytes(private)
     (mpctl.directory / "key.pub").write_bytes(public)
-    signed = ("-o", "attestation", "--sign-with", "key.pem", "--output-file", "verdict.intoto.jsonl")
+    signed = (
+        "-o",
+        "attestation",
+        "--sign-with",
+        "key.pem",
+        "--output-file",
+        "verdict.intoto.jsonl",
+    )
     mpctl("report", "rollout-1", "-s", "demo", *place, *signed)
     return {"bundle": "verdict.intoto.jsonl", "key": "key.pub"}
 

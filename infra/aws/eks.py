@@ -67,7 +67,9 @@ class Cluster(Construct):
             kms_key_id=key["arn"],
         )
         role = self.role(
-            "cluster", policies.trust("eks.amazonaws.com", account=plan.account), ("AmazonEKSClusterPolicy",)
+            "cluster",
+            policies.trust("eks.amazonaws.com", account=plan.account),
+            ("AmazonEKSClusterPolicy",),
         )
         before = [
             *self.attachments,
@@ -175,7 +177,9 @@ class Cluster(Construct):
             depends_on=[entry],
         )
 
-    def addon(self, name: str, *, role: tuple[str, Element] | None = None, after: Sequence[Element] = ()) -> Element:
+    def addon(
+        self, name: str, *, role: tuple[str, Element] | None = None, after: Sequence[Element] = ()
+    ) -> Element:
         """An EKS add-on; *role* is its service account and identity."""
         pinned = self.plan.addons.get(name, "default")
         settings = ADDON_SETTINGS.get(name)
@@ -189,7 +193,9 @@ class Cluster(Construct):
             # Without a version EKS never updates an add-on; asked for by the cluster's minor, it follows an upgrade.
             addon_version=self.default_version(name, address) if pinned == "default" else pinned,
             configuration_values=json.dumps(settings, sort_keys=True) if settings else None,
-            pod_identity_association=[{"service_account": role[0], "role_arn": role[1]["arn"]}] if role else None,
+            pod_identity_association=[{"service_account": role[0], "role_arn": role[1]["arn"]}]
+            if role
+            else None,
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
             depends_on=after,
@@ -206,28 +212,48 @@ class Cluster(Construct):
             most_recent=False,
         )["version"]
 
-    def late_addons(self, nodes: Sequence[Element], *, shared_models: bool, disk_key: str | None = None) -> None:
+    def late_addons(
+        self, nodes: Sequence[Element], *, shared_models: bool, disk_key: str | None = None
+    ) -> None:
         """Add-ons whose pods need nodes."""
         self.addon("coredns", after=nodes)
         # Node repair acts on conditions of the node; those of GPUs come from this agent.
         self.addon("eks-node-monitoring-agent", after=nodes)
         ebs = self.role(
-            "ebs_csi", policies.pod_identity_trust(self.plan.account), ("service-role/AmazonEBSCSIDriverPolicy",)
+            "ebs_csi",
+            policies.pod_identity_trust(self.plan.account),
+            ("service-role/AmazonEBSCSIDriverPolicy",),
         )
         if disk_key:
             policy = policies.use_disk_key(disk_key)
-            resource(self, "aws_iam_role_policy", "ebs_csi", name="disk-key", role=ebs["id"], policy=policy)
+            resource(
+                self,
+                "aws_iam_role_policy",
+                "ebs_csi",
+                name="disk-key",
+                role=ebs["id"],
+                policy=policy,
+            )
         self.addon("aws-ebs-csi-driver", role=("ebs-csi-controller-sa", ebs), after=nodes)
         if shared_models:
             efs = self.role(
-                "efs_csi", policies.pod_identity_trust(self.plan.account), ("service-role/AmazonEFSCSIDriverPolicy",)
+                "efs_csi",
+                policies.pod_identity_trust(self.plan.account),
+                ("service-role/AmazonEFSCSIDriverPolicy",),
             )
             self.addon("aws-efs-csi-driver", role=("efs-csi-controller-sa", efs), after=nodes)
 
     def pod_role(self, name: str, policy: str, namespace: str, account: str) -> Element:
         """A role with one policy of ours, given to one service account."""
         made = self.role(name, policies.pod_identity_trust(self.plan.account), ())
-        resource(self, "aws_iam_role_policy", name, name=name.replace("_", "-"), role=made["id"], policy=policy)
+        resource(
+            self,
+            "aws_iam_role_policy",
+            name,
+            name=name.replace("_", "-"),
+            role=made["id"],
+            policy=policy,
+        )
         resource(
             self,
             "aws_eks_pod_identity_association",
@@ -242,7 +268,9 @@ class Cluster(Construct):
 
 def role_name(name: str) -> str:
     """*name* within the 64 characters that IAM allows, still different for different names."""
-    return name if len(name) <= 64 else f"{name[:55]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return (
+        name if len(name) <= 64 else f"{name[:55]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    )
 
 
 def log_group(cluster: str) -> str:
@@ -255,7 +283,9 @@ def encryption_key(scope: Construct, name: str, region: str, account: Element) -
     key for EBS, or with a given one: a key of ours would need a grant for Auto Scaling's service-linked role, which not
     every account has.
     """
-    policy = policies.key_policy(account["account_id"], region, (log_group(name), network.flow_log_group(name)))
+    policy = policies.key_policy(
+        account["account_id"], region, (log_group(name), network.flow_log_group(name))
+    )
     key = resource(
         scope,
         "aws_kms_key",

@@ -69,16 +69,29 @@ class Network(Construct):
             tags=self.tag("vpc"),
         )
         # The default group allows everything among its members; emptied, nothing can lean on it by accident.
-        resource(self, "aws_default_security_group", "default", vpc_id=self.vpc["id"], tags=self.tag("unused"))
+        resource(
+            self,
+            "aws_default_security_group",
+            "default",
+            vpc_id=self.vpc["id"],
+            tags=self.tag("unused"),
+        )
         blocks = list(ipaddress.IPv4Network(plan.cidr).subnets(new_prefix=19))
         self.subnets = {
-            zone: self.subnet(f"private_{zone[-1]}", zone, str(blocks[place]), {"kubernetes.io/role/internal-elb": "1"})
+            zone: self.subnet(
+                f"private_{zone[-1]}",
+                zone,
+                str(blocks[place]),
+                {"kubernetes.io/role/internal-elb": "1"},
+            )
             for zone, place in plan.zones.items()
         }
         self.fixed = [self.subnets[zone] for zone in plan.fixed]
         # Public subnets are cut from the last /19, which the at most seven zones before it never reach.
         self.public_blocks = [str(block) for block in blocks[-1].subnets(new_prefix=24)]
-        self.routes = resource(self, "aws_route_table", "private", vpc_id=self.vpc["id"], tags=self.tag("private"))
+        self.routes = resource(
+            self, "aws_route_table", "private", vpc_id=self.vpc["id"], tags=self.tag("private")
+        )
         for subnet in self.subnets.values():
             self.associate(subnet, self.routes)
         self.gateway_endpoint()
@@ -115,8 +128,12 @@ class Network(Construct):
         self.ready.append(made)
 
     def nat(self) -> None:
-        internet = resource(self, "aws_internet_gateway", "main", vpc_id=self.vpc["id"], tags=self.tag("internet"))
-        table = resource(self, "aws_route_table", "public", vpc_id=self.vpc["id"], tags=self.tag("public"))
+        internet = resource(
+            self, "aws_internet_gateway", "main", vpc_id=self.vpc["id"], tags=self.tag("internet")
+        )
+        table = resource(
+            self, "aws_route_table", "public", vpc_id=self.vpc["id"], tags=self.tag("public")
+        )
         route = resource(
             self,
             "aws_route",
@@ -130,7 +147,10 @@ class Network(Construct):
         for zone, place in self.plan.zones.items():
             # Load balancers of services that face the internet need one public subnet a zone; one has the NAT.
             public[zone] = self.subnet(
-                f"public_{zone[-1]}", zone, self.public_blocks[place], {"kubernetes.io/role/elb": "1"}
+                f"public_{zone[-1]}",
+                zone,
+                self.public_blocks[place],
+                {"kubernetes.io/role/elb": "1"},
             )
             self.associate(public[zone], table)
         address = resource(self, "aws_eip", "nat", domain="vpc", tags=self.tag("nat"))
@@ -220,7 +240,9 @@ class Network(Construct):
             "aws_iam_role",
             "flow_logs",
             name=f"{self.plan.name}-flow-logs",
-            assume_role_policy=policies.trust("vpc-flow-logs.amazonaws.com", account=self.plan.account),
+            assume_role_policy=policies.trust(
+                "vpc-flow-logs.amazonaws.com", account=self.plan.account
+            ),
             tags=self.tag("flow"),
         )
         resource(

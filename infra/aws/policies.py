@@ -15,8 +15,15 @@ def document(*statements: dict[str, Any]) -> str:
     return json.dumps({"Version": VERSION, "Statement": list(statements)}, sort_keys=True)
 
 
-def allow(actions: Sequence[str], resources: Sequence[str], **statement_fields: Any) -> dict[str, Any]:
-    return {"Effect": "Allow", "Action": list(actions), "Resource": list(resources), **statement_fields}
+def allow(
+    actions: Sequence[str], resources: Sequence[str], **statement_fields: Any
+) -> dict[str, Any]:
+    return {
+        "Effect": "Allow",
+        "Action": list(actions),
+        "Resource": list(resources),
+        **statement_fields,
+    }
 
 
 def trust(service: str, *actions: str, account: str | None = None) -> str:
@@ -65,7 +72,13 @@ def key_policy(account: str, region: str, log_groups: Sequence[str]) -> str:
     logs = {
         "Effect": "Allow",
         "Principal": {"Service": f"logs.{region}.amazonaws.com"},
-        "Action": ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:Describe*"],
+        "Action": [
+            "kms:Encrypt",
+            "kms:Decrypt",
+            "kms:ReEncrypt*",
+            "kms:GenerateDataKey*",
+            "kms:Describe*",
+        ],
         "Resource": "*",
         "Condition": {"ArnEquals": {"kms:EncryptionContext:aws:logs:arn": groups}},
     }
@@ -80,12 +93,20 @@ def key_policy(account: str, region: str, log_groups: Sequence[str]) -> str:
 
 def use_key(key_arn: str) -> str:
     """Permissions of the control plane on the key that encrypts secrets."""
-    return document(allow(["kms:Encrypt", "kms:Decrypt", "kms:ListGrants", "kms:DescribeKey"], [key_arn]))
+    return document(
+        allow(["kms:Encrypt", "kms:Decrypt", "kms:ListGrants", "kms:DescribeKey"], [key_arn])
+    )
 
 
 def use_disk_key(key_arn: str) -> str:
     """Permissions of the EBS driver on the key of its volumes; the grant is only for attaching a volume."""
-    use = ["kms:Encrypt", "kms:Decrypt", "kms:ReEncrypt*", "kms:GenerateDataKey*", "kms:DescribeKey"]
+    use = [
+        "kms:Encrypt",
+        "kms:Decrypt",
+        "kms:ReEncrypt*",
+        "kms:GenerateDataKey*",
+        "kms:DescribeKey",
+    ]
     grant = {"Condition": {"Bool": {"kms:GrantIsForAWSResource": "true"}}}
     return document(allow(use, [key_arn]), allow(["kms:CreateGrant"], [key_arn], **grant))
 
@@ -117,14 +138,28 @@ DEPLOY = {
 }
 # One of each, which a deploy without it stops at.
 PROBES = (
-    *("ec2:CreateVpc", "ec2:CreateNatGateway", "ec2:CreateLaunchTemplate", "eks:CreateCluster", "eks:CreateNodegroup"),
-    *("iam:CreateRole", "iam:PassRole", "kms:CreateKey", "logs:CreateLogGroup", "elasticfilesystem:CreateFileSystem"),
+    *(
+        "ec2:CreateVpc",
+        "ec2:CreateNatGateway",
+        "ec2:CreateLaunchTemplate",
+        "eks:CreateCluster",
+        "eks:CreateNodegroup",
+    ),
+    *(
+        "iam:CreateRole",
+        "iam:PassRole",
+        "kms:CreateKey",
+        "logs:CreateLogGroup",
+        "elasticfilesystem:CreateFileSystem",
+    ),
 )
 
 
 def deployer() -> str:
     """The policy of who deploys and destroys the cluster layer; later layers need rights in the cluster alone."""
-    actions = [f"{service}:{action}" for service, names in DEPLOY.items() for action in names.split()]
+    actions = [
+        f"{service}:{action}" for service, names in DEPLOY.items() for action in names.split()
+    ]
     reads = ["ec2:Describe*", "ec2:Get*", "iam:Get*", "iam:List*", "servicequotas:GetServiceQuota"]
     return document(allow([*reads, *actions], ["*"]))
 

@@ -19,7 +19,10 @@ from mpctl.errors import InputError
 GPU_IMAGE = "AL2023_x86_64_NVIDIA"
 SYSTEM_IMAGE = "AL2023_x86_64_STANDARD"
 # Where AWS publishes the newest image release of a minor (EKS user guide, "Retrieve recommended Amazon Linux AMI IDs").
-RELEASES = {GPU_IMAGE: "amazon-linux-2023/x86_64/nvidia", SYSTEM_IMAGE: "amazon-linux-2023/x86_64/standard"}
+RELEASES = {
+    GPU_IMAGE: "amazon-linux-2023/x86_64/nvidia",
+    SYSTEM_IMAGE: "amazon-linux-2023/x86_64/standard",
+}
 # gp3 gives 125 MB/s unless asked: an engine image of 10 GB and 17 GB of weights would take four minutes to write.
 # 3000 IOPS, which are included, carry up to 750 MB/s (EBS user guide, "General Purpose SSD volumes").
 GPU_DISK_MB_S = 500
@@ -34,7 +37,11 @@ NOT_REPAIRED = {
     "repair_action": "NoAction",
 }
 LONGEST_PREFIX = 37  # of a node group's name (aws provider, node_group_name_prefix)
-EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
+EFFECTS = {
+    "NoSchedule": "NO_SCHEDULE",
+    "NoExecute": "NO_EXECUTE",
+    "PreferNoSchedule": "PREFER_NO_SCHEDULE",
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,9 @@ class PoolPlan:
 class Pools(Construct):
     """The node groups of one cluster."""
 
-    def __init__(self, scope: Construct, cluster: Element, role: Element, ready: Sequence[Element]) -> None:
+    def __init__(
+        self, scope: Construct, cluster: Element, role: Element, ready: Sequence[Element]
+    ) -> None:
         super().__init__(scope, "pools")
         self.cluster = cluster
         self.role = role
@@ -110,14 +119,20 @@ class Pools(Construct):
             instance_market_options=block,
             instance_type=plan.machine if plan.reservation else None,
             capacity_reservation_specification=(
-                {"capacity_reservation_target": {"capacity_reservation_id": reserved}} if reserved else None
+                {"capacity_reservation_target": {"capacity_reservation_id": reserved}}
+                if reserved
+                else None
             ),
             # The provider's default tags stop at the template; machines and disks are what costs.
             tag_specifications=[
-                {"resource_type": kind, "tags": {**plan.tags, "Name": plan.name}} for kind in ("instance", "volume")
+                {"resource_type": kind, "tags": {**plan.tags, "Name": plan.name}}
+                for kind in ("instance", "volume")
             ],
         )
-        taints = [{"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]} for t in plan.taints]
+        taints = [
+            {"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]}
+            for t in plan.taints
+        ]
         image = GPU_IMAGE if plan.gpu else SYSTEM_IMAGE
         return resource(
             self,
@@ -137,7 +152,11 @@ class Pools(Construct):
             instance_types=None if plan.reservation else [plan.machine],
             labels={**(PRESENT if plan.gpu else {}), **plan.labels},
             taint=[*([GPU_TAINT] if plan.gpu else []), *taints] or None,
-            scaling_config={"min_size": plan.minimum, "desired_size": plan.desired, "max_size": plan.maximum},
+            scaling_config={
+                "min_size": plan.minimum,
+                "desired_size": plan.desired,
+                "max_size": plan.maximum,
+            },
             # By default EKS adds nodes before it drains old ones, for which there must be quota; MINIMAL drains first.
             update_config={
                 "max_unavailable": 1,
@@ -149,7 +168,10 @@ class Pools(Construct):
             },
             launch_template={"id": template["id"], "version": template["latest_version"]},
             depends_on=self.ready,
-            lifecycle={"create_before_destroy": True, "ignore_changes": ["scaling_config[0].desired_size"]},
+            lifecycle={
+                "create_before_destroy": True,
+                "ignore_changes": ["scaling_config[0].desired_size"],
+            },
         )
 
     def release(self, image: str) -> str:
@@ -169,7 +191,12 @@ def release_parameter(minor: str, image: str) -> str:
 
 
 def model_volume(
-    scope: Construct, name: str, vpc: Element, cidr: str, subnets: Mapping[str, Element], key: Element
+    scope: Construct,
+    name: str,
+    vpc: Element,
+    cidr: str,
+    subnets: Mapping[str, Element],
+    key: Element,
 ) -> Element:
     """EFS for models that every node mounts, reachable from the VPC only."""
     group = resource(

@@ -41,7 +41,11 @@ class Cluster(Construct):
     """``element`` is the cluster, ``nodes`` the service account of its nodes."""
 
     def __init__(
-        self, scope: Construct, plan: ClusterPlan, network: Network | ExistingNetwork, project_number: str
+        self,
+        scope: Construct,
+        plan: ClusterPlan,
+        network: Network | ExistingNetwork,
+        project_number: str,
     ) -> None:
         super().__init__(scope, "cluster")
         self.plan = plan
@@ -87,7 +91,10 @@ class Cluster(Construct):
             initial_node_count=1,
             node_config={
                 "service_account": self.nodes["email"],
-                "shielded_instance_config": {"enable_secure_boot": True, "enable_integrity_monitoring": True},
+                "shielded_instance_config": {
+                    "enable_secure_boot": True,
+                    "enable_integrity_monitoring": True,
+                },
                 "workload_metadata_config": {"mode": "GKE_METADATA"},
             },
             network=network.network["id"],
@@ -209,4 +216,6 @@ class Cluster(Construct):
 
 def shortened(name: str) -> str:
     """At most 24 characters of *name*, still different for different names: account ids end at 30."""
-    return name if len(name) <= 24 else f"{name[:17]}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+    return (
+        name if len(name) <= 24 else f"{name[:17]}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+    )

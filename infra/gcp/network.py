@@ -40,7 +40,12 @@ class Ranges:
         low, high = ipaddress.IPv4Network(cidr).subnets(prefixlen_diff=1)
         blocks = list(low.subnets(new_prefix=20))
         control = next(iter(blocks[2].subnets(new_prefix=28)))
-        return cls(pods=str(high), nodes=str(blocks[0]), services=str(blocks[1]), control_plane=str(control))
+        return cls(
+            pods=str(high),
+            nodes=str(blocks[0]),
+            services=str(blocks[1]),
+            control_plane=str(control),
+        )
 
 
 class ExistingNetwork(Construct):
@@ -49,11 +54,18 @@ class ExistingNetwork(Construct):
     """
 
     def __init__(
-        self, scope: Construct, region: str, network: str, subnetwork: str, ranges: tuple[str, str, str]
+        self,
+        scope: Construct,
+        region: str,
+        network: str,
+        subnetwork: str,
+        ranges: tuple[str, str, str],
     ) -> None:
         super().__init__(scope, "network")
         self.network = data(self, "google_compute_network", "main", name=network)
-        self.subnet = data(self, "google_compute_subnetwork", "nodes", name=subnetwork, region=region)
+        self.subnet = data(
+            self, "google_compute_subnetwork", "nodes", name=subnetwork, region=region
+        )
         self.pods, self.services, self.control_plane = ranges
 
 
@@ -64,7 +76,9 @@ class Network(Construct):
         super().__init__(scope, "network")
         self.ranges = Ranges.cut(plan.cidr)
         self.pods, self.services, self.control_plane = PODS, SERVICES, self.ranges.control_plane
-        self.network = resource(self, "google_compute_network", "main", name=plan.name, auto_create_subnetworks=False)
+        self.network = resource(
+            self, "google_compute_network", "main", name=plan.name, auto_create_subnetworks=False
+        )
         log = {
             "aggregation_interval": "INTERVAL_10_MIN",
             "flow_sampling": 0.5,

@@ -35,7 +35,11 @@ REPLACING = (
 )
 # Joined later: part of a pool's name only where set, so that pools made before keep their names.
 REPLACING_WHERE_SET = ("gcfs_config",)
-EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
+EFFECTS = {
+    "NoSchedule": "NO_SCHEDULE",
+    "NoExecute": "NO_EXECUTE",
+    "PreferNoSchedule": "PREFER_NO_SCHEDULE",
+}
 
 
 @dataclass(frozen=True)
@@ -66,11 +70,17 @@ class PoolPlan:
 
 
 def node_pool(
-    scope: Construct, cluster: Element, account: Element, plan: PoolPlan, after: Sequence[Element] = ()
+    scope: Construct,
+    cluster: Element,
+    account: Element,
+    plan: PoolPlan,
+    after: Sequence[Element] = (),
 ) -> Element:
     """Add a pool that scales between its limits over all its zones together."""
     gpu = plan.accelerator is not None
-    taints = [{"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]} for t in plan.taints]
+    taints = [
+        {"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]} for t in plan.taints
+    ]
     config = {
         "machine_type": plan.machine,
         "disk_size_gb": plan.disk_gb,
@@ -98,7 +108,10 @@ def node_pool(
         }
     if plan.flex_start:
         # GKE, "Run GPU workloads with flex-start": no reservation, no repair, any zone, from zero nodes.
-        config |= {"flex_start": True, "reservation_affinity": {"consume_reservation_type": "NO_RESERVATION"}}
+        config |= {
+            "flex_start": True,
+            "reservation_affinity": {"consume_reservation_type": "NO_RESERVATION"},
+        }
     if plan.image_streaming:
         config["gcfs_config"] = {"enabled": True}
     if plan.disk_key:

@@ -24,16 +24,22 @@ class CompareRequest:
         metavar="FILE",
         help="Gate policy, YAML (default: the policy of the second measurement).",
     )
-    force: bool = option("--force", type=bool, help="Compare even if prompts, model, device or engine differ.")
+    force: bool = option(
+        "--force", type=bool, help="Compare even if prompts, model, device or engine differ."
+    )
 
 
 @dataclass(frozen=True)
 class ServersRequest:
     """vLLM servers at a URL, empty for none."""
 
-    url: str = _arms("--url", metavar="URL", unused="", help="vLLM server to measure instead of a service.")
+    url: str = _arms(
+        "--url", metavar="URL", unused="", help="vLLM server to measure instead of a service."
+    )
     candidate_url: str | None = _arms(
-        "--candidate-url", metavar="URL", help="vLLM server to measure as the candidate, with --url."
+        "--candidate-url",
+        metavar="URL",
+        help="vLLM server to measure as the candidate, with --url.",
     )
     model: str | None = _arms(
         "--model", metavar="NAME", help="Model of --url (default: the first that the server lists)."
@@ -46,7 +52,9 @@ class BenchRequest:
 
     service: str | None = None
     candidate: str | None = _arms(
-        "--candidate", metavar="SERVICE", help="Service to measure as the candidate (default: none)."
+        "--candidate",
+        metavar="SERVICE",
+        help="Service to measure as the candidate (default: none).",
     )
     servers: ServersRequest = group(ServersRequest)
     speculation: SpeculationRequest = group(SpeculationRequest)

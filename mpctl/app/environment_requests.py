@@ -17,12 +17,19 @@ def _secrets() -> Any:
 
 
 def _prometheus() -> Any:
-    return option("--prometheus", metavar="URL", help="Read counters from Prometheus (default: from the engines).")
+    return option(
+        "--prometheus",
+        metavar="URL",
+        help="Read counters from Prometheus (default: from the engines).",
+    )
 
 
 def _watch_policy() -> Any:
     return option(
-        "--watch-policy", type=File, metavar="FILE", help="Limits and what may be done (default: report only)."
+        "--watch-policy",
+        type=File,
+        metavar="FILE",
+        help="Limits and what may be done (default: report only).",
     )
 
 
@@ -32,7 +39,9 @@ class ConnectRequest:
 
     cluster: str
     profile: str | None = option(
-        "--profile", metavar="NAME", help="EKS: profile of the AWS configuration (default: AWS's own)."
+        "--profile",
+        metavar="NAME",
+        help="EKS: profile of the AWS configuration (default: AWS's own).",
     )
     context: str | None = None
     namespace: str | None = None
@@ -49,7 +58,9 @@ class RbacRequest:
         help="reader: changes nothing. operator: everything, including rollouts.",
     )
     namespace: str | None = None
-    cluster_wide: bool = option("--cluster-wide", type=bool, help="Cover the services of all namespaces.")
+    cluster_wide: bool = option(
+        "--cluster-wide", type=bool, help="Cover the services of all namespaces."
+    )
     bind_to: tuple[str, ...] = option(
         "--to",
         multiple=True,
@@ -71,13 +82,20 @@ class RbacRequest:
         help="Leave out listing the pods of all namespaces; free GPUs are then unknown.",
     )
     purge: bool = option(
-        "--purge", type=bool, envvar=None, help="Also allow deleting what was recorded: mpctl history --purge."
+        "--purge",
+        type=bool,
+        envvar=None,
+        help="Also allow deleting what was recorded: mpctl history --purge.",
     )
     deployments: bool = option(
-        "--deployments", type=bool, help="Also allow changing plain Deployments, LeaderWorkerSets and VLLMRuntimes."
+        "--deployments",
+        type=bool,
+        help="Also allow changing plain Deployments, LeaderWorkerSets and VLLMRuntimes.",
     )
     drafts: bool = option(
-        "--drafts", type=bool, help="Also allow training heads: mpctl drafts train. Its Job runs any command."
+        "--drafts",
+        type=bool,
+        help="Also allow training heads: mpctl drafts train. Its Job runs any command.",
     )
     admission_policy: bool = option(
         "--admission-policy",
@@ -105,13 +123,21 @@ class WatchInstallRequest:
         help="Image with mpctl, best by digest (deploy/Containerfile).",
     )
     everywhere: bool = option(
-        "-A", "--all-namespaces", type=bool, help="Watch the services of all namespaces, whatever -n says."
+        "-A",
+        "--all-namespaces",
+        type=bool,
+        help="Watch the services of all namespaces, whatever -n says.",
     )
     home: str = option(
-        "--home", default=WATCH_HOME, metavar="NAME", help="Namespace that runs the watch and has no other users."
+        "--home",
+        default=WATCH_HOME,
+        metavar="NAME",
+        help="Namespace that runs the watch and has no other users.",
     )
     shared_home: bool = option(
-        "--shared-home", type=bool, help="Allow a home with other users, who can then act as the watch."
+        "--shared-home",
+        type=bool,
+        help="Allow a home with other users, who can then act as the watch.",
     )
     prometheus: str | None = _prometheus()
     policy_file: str | None = _watch_policy()
@@ -140,7 +166,9 @@ class WatchRequest:
     """The services to watch, and who hears of their findings."""
 
     name: str | None = None
-    everywhere: bool = option("-A", "--all-namespaces", type=bool, help="Services of all namespaces, whatever -n says.")
+    everywhere: bool = option(
+        "-A", "--all-namespaces", type=bool, help="Services of all namespaces, whatever -n says."
+    )
     selector: str = option(
         "-l",
         "--selector",
@@ -148,7 +176,9 @@ class WatchRequest:
         default="",
         help="Services with these labels, as kubectl takes them.",
     )
-    once: bool = option("--once", type=bool, help="Judge one window and exit: 0 no finding, 9 a finding, 6 blind.")
+    once: bool = option(
+        "--once", type=bool, help="Judge one window and exit: 0 no finding, 9 a finding, 6 blind."
+    )
     interval_s: float | None = option(
         "--interval",
         type=Duration(),
@@ -158,13 +188,19 @@ class WatchRequest:
     policy_file: str | None = _watch_policy()
     prometheus: str | None = _prometheus()
     listen: str | None = option(
-        "--listen", metavar="HOST:PORT", help="Answer /metrics and /healthz here (default: not at all)."
+        "--listen",
+        metavar="HOST:PORT",
+        help="Answer /metrics and /healthz here (default: not at all).",
     )
     webhook: str | None = option("--webhook", metavar="URL", help="POST every event to this URL.")
     publish: bool = option(
-        "--publish", type=bool, help="Write a SpeculationStatus and Events per service (cluster only)."
+        "--publish",
+        type=bool,
+        help="Write a SpeculationStatus and Events per service (cluster only).",
     )
-    leader_elect: bool = option("--leader-elect", type=bool, help="Wait for a Lease; exit with 3 when it is lost.")
+    leader_elect: bool = option(
+        "--leader-elect", type=bool, help="Wait for a Lease; exit with 3 when it is lost."
+    )
     lease_namespace: str | None = option(
         "--lease-namespace", metavar="NAME", help="Namespace of the Lease (default: that of -n)."
     )
@@ -174,7 +210,9 @@ class WatchRequest:
             raise InputError("cannot be combined with a name", field="--selector")
         lasting = {"--listen": self.listen, "--leader-elect": self.leader_elect}
         for name in (name for name, value in lasting.items() if self.once and value):
-            raise InputError("cannot be combined with --once, which ends after one judgement", field=name)
+            raise InputError(
+                "cannot be combined with --once, which ends after one judgement", field=name
+            )
 
 
 @dataclass(frozen=True)
@@ -189,14 +227,20 @@ class LocalUpRequest:
         metavar="FILE|-",
         help="Manifest, - for standard input (default: that of the service that is up).",
     )
-    port: int | None = option("--port", type=Whole(1, 65535), help="Port of the service (default: a free one).")
+    port: int | None = option(
+        "--port", type=Whole(1, 65535), help="Port of the service (default: a free one)."
+    )
     vllm: str | None = option(
-        "--vllm", metavar="COMMAND", help="vllm command or its python (default: of this environment)."
+        "--vllm",
+        metavar="COMMAND",
+        help="vllm command or its python (default: of this environment).",
     )
     lifeline_pid: int | None = option(
         "--lifeline", type=int, metavar="PID", help="Stop the service when this process ends."
     )
-    wait: bool = option("--wait/--no-wait", type=bool, default=True, help="Wait until the service answers.")
+    wait: bool = option(
+        "--wait/--no-wait", type=bool, default=True, help="Wait until the service answers."
+    )
     ready_timeout_s: float = option(
         "--timeout",
         section="Execution",
@@ -212,10 +256,16 @@ class LocalDownRequest:
     """Services of this machine to stop."""
 
     name: str | None = None
-    every: bool = option("--all", type=bool, help="Stop every service of this machine, or of the namespace.")
-    orphans: bool = option("--orphans", type=bool, help="Also stop engines that no supervisor manages.")
+    every: bool = option(
+        "--all", type=bool, help="Stop every service of this machine, or of the namespace."
+    )
+    orphans: bool = option(
+        "--orphans", type=bool, help="Also stop engines that no supervisor manages."
+    )
     force: bool = option(
-        "--force", type=bool, help="Stop a service during a rollout; 'mpctl local up' must precede its resume."
+        "--force",
+        type=bool,
+        help="Stop a service during a rollout; 'mpctl local up' must precede its resume.",
     )
 
 
@@ -225,7 +275,9 @@ class LocalLogsRequest:
 
     name: str | None = None
     arm: str | None = option(
-        "--arm", metavar="ID", help="Arm whose log is printed (default: the arm that gets the traffic)."
+        "--arm",
+        metavar="ID",
+        help="Arm whose log is printed (default: the arm that gets the traffic).",
     )
     tail: int | None = option(
         "--tail", type=Whole(0), metavar="LINES", help="Print only the last lines (default: all)."

@@ -31,7 +31,11 @@ def _nearest(missing: Path) -> str:
         return f"create the directory {missing.parent.absolute()}, or name another file"
     names = (entry.name for entry in missing.parent.iterdir() if entry.is_file())
     near = difflib.get_close_matches(missing.name, names, n=1)
-    return f"did you mean {missing.with_name(near[0])}" if near else "name an existing file, or - for standard input"
+    return (
+        f"did you mean {missing.with_name(near[0])}"
+        if near
+        else "name an existing file, or - for standard input"
+    )
 
 
 def write_whole(path: Path, data: bytes, *, option: str) -> None:

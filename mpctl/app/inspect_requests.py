@@ -26,7 +26,9 @@ class RenderRequest:
 
     speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
     candidate: bool = option(
-        "--candidate", type=bool, help="Print only the second InferenceService that runs the change."
+        "--candidate",
+        type=bool,
+        help="Print only the second InferenceService that runs the change.",
     )
 
 
@@ -45,7 +47,9 @@ class MethodRequest:
     """A method whose setting is printed; without one the methods are listed."""
 
     method: str = ""
-    draft: str | None = option("--draft", metavar="PATH|REPOSITORY", help="Draft to name in the setting of METHOD.")
+    draft: str | None = option(
+        "--draft", metavar="PATH|REPOSITORY", help="Draft to name in the setting of METHOD."
+    )
     settings: tuple[str, ...] = option(
         "--set", multiple=True, metavar="KEY=VALUE", help="Setting of METHOD; repeatable."
     )
@@ -59,7 +63,9 @@ class DraftsRequest:
     """The published drafts to list."""
 
     target: str | None = None
-    method: str | None = option("--method", metavar="METHOD", help="List only drafts for this method (default: all).")
+    method: str | None = option(
+        "--method", metavar="METHOD", help="List only drafts for this method (default: all)."
+    )
     catalogue_file: str | None = option(
         "--drafts",
         type=File,
@@ -82,7 +88,10 @@ class ReportRequest:
     force: bool = option("--force", type=bool, help="Overwrite a file that is not a report.")
     signing: SigningRequest = group(SigningRequest)
     policy_file: str | None = option(
-        "--policy", type=File, metavar="FILE", help="Gate policy, YAML (default: the policy of the measurement)."
+        "--policy",
+        type=File,
+        metavar="FILE",
+        help="Gate policy, YAML (default: the policy of the measurement).",
     )
 
 
@@ -101,7 +110,10 @@ class ExplainRequest:
         "--service", metavar="NAME", help="Service of the rollout RUN (default: the only one)."
     )
     weights_gb: float | None = option(
-        "--weights-gb", type=AboveZero(), metavar="GB", help="Weights that a step reads, for the memory floor."
+        "--weights-gb",
+        type=AboveZero(),
+        metavar="GB",
+        help="Weights that a step reads, for the memory floor.",
     )
     bandwidth_gb_s: float | None = option(
         "--bandwidth",

@@ -63,12 +63,18 @@ def up(place: Place, console: Console, request: LocalUpRequest) -> LocalService:
         check_port(request.port)  # before anything of the service is written
     with session.store.lease("local up"):
         desired = session.platform.create(
-            manifest.text, port=request.port, cwd=str(manifest.directory), python=python, lifeline=lifeline
+            manifest.text,
+            port=request.port,
+            cwd=str(manifest.directory),
+            python=python,
+            lifeline=lifeline,
         )
         for note in () if existed else notes(manifest.service):
             console.note(f"note: {note}")
         if request.wait:
-            _await_ready(session, manifest.text, request.ready_timeout_s, remove_on_failure=not existed)
+            _await_ready(
+                session, manifest.text, request.ready_timeout_s, remove_on_failure=not existed
+            )
     url = f"http://127.0.0.1:{desired.port}/v1"
     return LocalService(session.namespace, session.name, session.title, url, existed, request.wait)
 
@@ -92,7 +98,9 @@ def _lifeline(pid: int | None) -> Process | None:
     return process
 
 
-def _await_ready(session: LocalSession, manifest: str, timeout_s: float, *, remove_on_failure: bool) -> None:
+def _await_ready(
+    session: LocalSession, manifest: str, timeout_s: float, *, remove_on_failure: bool
+) -> None:
     session.console.step("ready", f"waiting for {session.name}, at most {timeout_s:.0f} s")
     interrupted = Cancelled(
         f"interrupted; {session.title} continues to start",
@@ -158,7 +166,10 @@ def down(place: Place, console: Console, request: LocalDownRequest) -> Stopped:
 
 def _sessions(place: Place, console: Console, request: LocalDownRequest) -> list[LocalSession]:
     if request.every:
-        return [LocalSession(namespace, name, console) for namespace, name in known_services(place.namespace)]
+        return [
+            LocalSession(namespace, name, console)
+            for namespace, name in known_services(place.namespace)
+        ]
     if request.orphans and request.name is None:
         return []
     return [open_local(place, console, request.name)]

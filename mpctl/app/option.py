@@ -19,7 +19,14 @@ class Option:
 
     __slots__ = ("flags", "help", "section", "settings", "type")
 
-    def __init__(self, *flags: str, help: str, section: str = "Options", type: Any = str, **settings: Any) -> None:  # noqa: A002
+    def __init__(
+        self,
+        *flags: str,
+        help: str,  # noqa: A002
+        section: str = "Options",
+        type: Any = str,  # noqa: A002
+        **settings: Any,
+    ) -> None:
         self.flags, self.help, self.section, self.type = flags, help, section, type
         self.settings: Mapping[str, Any] = settings
 
@@ -43,7 +50,9 @@ def option(*flags: str, unused: Any = None, **settings: Any) -> Any:
     from dataclasses import field
 
     declared = Option(*flags, **settings)
-    return field(default=declared.unused() if unused is None else unused, metadata={"option": declared})
+    return field(
+        default=declared.unused() if unused is None else unused, metadata={"option": declared}
+    )
 
 
 def group(request: type[Any], *, required: str = "") -> Any:
@@ -77,7 +86,9 @@ class Duration:
 
         if isinstance(value, float):
             return value
-        match = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", str(value).strip())
+        match = re.fullmatch(
+            r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", str(value).strip()
+        )
         if not match or not any(match.groups()):
             raise ValueError(f"{value!r} is no duration; write 90s, 10m, 1h30m or 2d")
         days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
@@ -93,14 +104,17 @@ class Numbers:
 
     name = "numbers"
 
-    def __init__(self, *, whole: bool, least: float, above: bool = False, repeat: bool = False) -> None:
+    def __init__(
+        self, *, whole: bool, least: float, above: bool = False, repeat: bool = False
+    ) -> None:
         self._whole, self._least, self._above, self._repeat = whole, least, above, repeat
 
     def parse(self, value: Any) -> tuple[float, ...]:
         if isinstance(value, tuple):
             return value
         numbers = tuple(
-            self._number(text, value) for text in (value if isinstance(value, list) else str(value).split(","))
+            self._number(text, value)
+            for text in (value if isinstance(value, list) else str(value).split(","))
         )
         if not self._repeat and len(set(numbers)) != len(numbers):
             raise ValueError(f"{value!r} names a number twice")
@@ -112,10 +126,14 @@ class Numbers:
         try:
             number = int(str(text)) if self._whole else float(str(text))
         except ValueError:
-            raise ValueError(f"{str(text).strip()!r} in {value!r} is no {'whole ' * self._whole}number") from None
+            raise ValueError(
+                f"{str(text).strip()!r} in {value!r} is no {'whole ' * self._whole}number"
+            ) from None
         low = number <= self._least if self._above else number < self._least
         if low or not math.isfinite(number):
-            raise ValueError(f"{text} must be {'above' if self._above else 'at least'} {self._least:g}")
+            raise ValueError(
+                f"{text} must be {'above' if self._above else 'at least'} {self._least:g}"
+            )
         return number
 
 
@@ -156,7 +174,9 @@ class Contexts(Numbers):
 
         if isinstance(value, tuple):
             return value
-        lengths = re.sub(r"\b(\d+)k\b", lambda m: str(1024 * int(m[1])), str(value), flags=re.IGNORECASE)
+        lengths = re.sub(
+            r"\b(\d+)k\b", lambda m: str(1024 * int(m[1])), str(value), flags=re.IGNORECASE
+        )
         return super().parse(lengths)
 
 

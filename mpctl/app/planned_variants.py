@@ -22,7 +22,10 @@ ALL = "all"
 _MOST = 6  # variants of a class: with more, each has too few prompts for a verdict
 _AT_ONCE = 8
 _SAMPLE_CHARACTERS, _FEWEST = 2**18, 8  # of the prompts that are tokenized to find a length
-_SLACK, _SLACK_TOKENS = 0.03, 8  # of a length, by which prompts with as many characters may have more tokens
+_SLACK, _SLACK_TOKENS = (
+    0.03,
+    8,
+)  # of a length, by which prompts with as many characters may have more tokens
 _TRIES = 6
 
 
@@ -63,7 +66,9 @@ def with_variants(
             field="--contexts" if request.contexts else "--adapters",
             hint="name fewer lengths or adapters",
         )
-    traffic = tuple(kind for base in workload.traffic for kind in _divided(base, chosen, endpoints[0], request))
+    traffic = tuple(
+        kind for base in workload.traffic for kind in _divided(base, chosen, endpoints[0], request)
+    )
     divided = replace(workload, traffic=traffic, repeats=request.rounds or 1)
     if request.rounds is None:
         _require_cost(workload, divided)
@@ -77,7 +82,10 @@ def adapters_named(command: EngineCommand) -> frozenset[str]:
 
     words = itertools.dropwhile(lambda word: not word.startswith("--lora-modules"), command.argv)
     first = next(words, "").partition("=")[2]
-    values = [*filter(None, [first]), *itertools.takewhile(lambda word: not word.startswith("--"), words)]
+    values = [
+        *filter(None, [first]),
+        *itertools.takewhile(lambda word: not word.startswith("--"), words),
+    ]
     names = set()
     for value in values:
         try:
@@ -101,10 +109,17 @@ class _Served:
         models: Mapping[str, Mapping[str, Any]] = served_models(endpoint)
         adapters = tuple(name for name, record in models.items() if record.get("parent"))
         context = models.get(endpoint.model, {}).get("max_model_len")
-        return cls(endpoint.base_url, endpoint.model, adapters, context if isinstance(context, int) else None)
+        return cls(
+            endpoint.base_url,
+            endpoint.model,
+            adapters,
+            context if isinstance(context, int) else None,
+        )
 
 
-def _adapters(asked: tuple[str, ...], served: Sequence[_Served], named: frozenset[str]) -> tuple[str, ...]:
+def _adapters(
+    asked: tuple[str, ...], served: Sequence[_Served], named: frozenset[str]
+) -> tuple[str, ...]:
     """The names that requests carry; one empty name for the model where no adapter is asked for."""
     if not asked:
         return ("",)
@@ -154,7 +169,10 @@ def _require_context(context: int, served: Sequence[_Served], max_tokens: int) -
 
 def _require_thinking(endpoint: Endpoint) -> None:
     """Refuse where the rendered prompt does not depend on ``enable_thinking``."""
-    bodies = [{**body_of("Say something"), "chat_template_kwargs": {"enable_thinking": on}} for on in (True, False)]
+    bodies = [
+        {**body_of("Say something"), "chat_template_kwargs": {"enable_thinking": on}}
+        for on in (True, False)
+    ]
     thinking, direct = _tokenized(endpoint, bodies, "--thinking")
     if thinking == direct:
         raise InputError(
@@ -164,21 +182,30 @@ def _require_thinking(endpoint: Endpoint) -> None:
         )
 
 
-def _tokenized(endpoint: Endpoint, bodies: Sequence[Mapping[str, Any]], option: str) -> list[tuple[int, ...]]:
+def _tokenized(
+    endpoint: Endpoint, bodies: Sequence[Mapping[str, Any]], option: str
+) -> list[tuple[int, ...]]:
     tokens = prompt_tokens(endpoint, bodies, concurrency=_AT_ONCE)
     if any(ids is None for ids in tokens):
-        raise InputError(f"{endpoint.base_url}/tokenize does not answer, which {option} needs", field=option)
+        raise InputError(
+            f"{endpoint.base_url}/tokenize does not answer, which {option} needs", field=option
+        )
     return [ids for ids in tokens if ids is not None]
 
 
 def _divided(
-    base: Traffic, chosen: Sequence[tuple[int, bool | None, str]], endpoint: Endpoint, request: MeasurementRequest
+    base: Traffic,
+    chosen: Sequence[tuple[int, bool | None, str]],
+    endpoint: Endpoint,
+    request: MeasurementRequest,
 ) -> list[Traffic]:
     """The variants of a class, each with an equal share of it."""
     kinds = []
     characters: dict[int, int] = {0: 0}
     for part, (context, thinking, adapter) in enumerate(chosen):
-        variant = Variant(base.name, base.digest(), part, len(chosen), context, 0, thinking, adapter)
+        variant = Variant(
+            base.name, base.digest(), part, len(chosen), context, 0, thinking, adapter
+        )
         if context not in characters:
             characters[context] = _characters(variant, base, endpoint, context - request.max_tokens)
         variant = replace(variant, characters=characters[context])
@@ -191,7 +218,9 @@ def _characters(variant: Variant, base: Traffic, endpoint: Endpoint, most_tokens
     """Characters of a prompt that has at most ``most_tokens`` tokens, by the engine's own count."""
 
     def most(characters: int, count: int) -> int:
-        sample = replace(variant, part=0, parts=1, characters=characters).prompts(base.prompts[:count])
+        sample = replace(variant, part=0, parts=1, characters=characters).prompts(
+            base.prompts[:count]
+        )
         bodies = [body_of(prompt) for prompt in sample]
         return max(map(len, _tokenized(endpoint, bodies, "--contexts")))
 

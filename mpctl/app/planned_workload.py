@@ -76,7 +76,13 @@ def read_split(file: str) -> tuple[Traffic, ...]:
     classes = read_classes(read_file(file, "the requests"), file=file)
     named: dict[str, Traffic] = {}
     for name, prompts in classes.items():
-        kind = Traffic(_class_name(name), prompts.texts, float(prompts.count), prompts.repeated, notes=prompts.notes)
+        kind = Traffic(
+            _class_name(name),
+            prompts.texts,
+            float(prompts.count),
+            prompts.repeated,
+            notes=prompts.notes,
+        )
         if kind.name in named:
             raise InputError(f"two categories are the class {kind.name}", file=file)
         named[kind.name] = kind
@@ -142,13 +148,17 @@ def _class_name(text: str) -> str:
 
 def describe_workload(workload: Workload) -> str:
     """Describe the requests to an arm in a phrase: ``at most 24 rounds of 4 prompts (edits) at concurrency 1``."""
-    kinds = ", ".join(f"{n} {s:.0%}" if len(workload.shares) > 1 else n for n, s in workload.shares.items())
+    kinds = ", ".join(
+        f"{n} {s:.0%}" if len(workload.shares) > 1 else n for n, s in workload.shares.items()
+    )
     loops = []
     if workload.concurrency:
         loops.append(f"concurrency {_listed(workload.concurrency)}")
     if workload.rates:
         loops.append(f"{_listed(workload.rates)} requests/s")
-    warm = "" if workload.temperatures == (0.0,) else f", temperature {_listed(workload.temperatures)}"
+    warm = (
+        "" if workload.temperatures == (0.0,) else f", temperature {_listed(workload.temperatures)}"
+    )
     rounds = f"at most {workload.repeats} rounds of {workload.per_round} prompts ({kinds})"
     return f"{rounds} at {' and '.join(loops)}{warm}"
 

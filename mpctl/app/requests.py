@@ -81,7 +81,9 @@ def _dry_run() -> Any:
 
 def _downtime() -> Any:
     return _execution(
-        "--accept-downtime", type=bool, help="If no GPU is free, stop the old pod before starting the new one."
+        "--accept-downtime",
+        type=bool,
+        help="If no GPU is free, stop the old pod before starting the new one.",
     )
 
 
@@ -102,24 +104,38 @@ class StagingRequest:
     """The staging mode of the draft, and the facts about the cluster that decide it. None: unknown."""
 
     mode: str | None = _draft(
-        "--staging-mode", metavar="MODE", help="How the draft gets into the pod (default: the best)."
+        "--staging-mode",
+        metavar="MODE",
+        help="How the draft gets into the pod (default: the best).",
     )
-    claim: str | None = _draft("--claim", metavar="NAME", help="PersistentVolumeClaim that may hold the draft.")
+    claim: str | None = _draft(
+        "--claim", metavar="NAME", help="PersistentVolumeClaim that may hold the draft."
+    )
     claim_is_shared: bool | None = _draft(
         "--shared/--not-shared", type=bool, help="Whether several nodes can mount that claim."
     )
     registry: str | None = _draft(
-        "--registry", metavar="PREFIX", help="Registry that an image with the draft may be pushed to."
+        "--registry",
+        metavar="PREFIX",
+        help="Registry that an image with the draft may be pushed to.",
     )
-    air_gapped: bool = _draft("--air-gapped", type=bool, help="Pods reach neither a hub nor a bucket.")
+    air_gapped: bool = _draft(
+        "--air-gapped", type=bool, help="Pods reach neither a hub nor a bucket."
+    )
     kserve_version: str | None = _draft(
-        "--kserve", metavar="VERSION", help="KServe's release, such as 0.20 (default: the cluster's)."
+        "--kserve",
+        metavar="VERSION",
+        help="KServe's release, such as 0.20 (default: the cluster's).",
     )
-    node_disk_gib: float | None = _draft("--node-disk", type=float, metavar="GIB", help="Free disk of a GPU node.")
+    node_disk_gib: float | None = _draft(
+        "--node-disk", type=float, metavar="GIB", help="Free disk of a GPU node."
+    )
     draft_size_gib: float | None = _draft(
         "--draft-size", type=float, metavar="GIB", help="Size of a draft that cannot be read."
     )
-    token_secret: str | None = _draft("--token-secret", metavar="NAME", help="Secret with HF_TOKEN for a download Job.")
+    token_secret: str | None = _draft(
+        "--token-secret", metavar="NAME", help="Secret with HF_TOKEN for a download Job."
+    )
     staging_image: str | None = _draft(
         "--staging-image",
         metavar="IMAGE",
@@ -142,10 +158,15 @@ class SpeculationRequest:
         "--set", multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
     )
     config: str | None = _speculation(
-        "--spec-config", metavar="JSON|@FILE", help="Settings as vLLM's --speculative-config takes them."
+        "--spec-config",
+        metavar="JSON|@FILE",
+        help="Settings as vLLM's --speculative-config takes them.",
     )
     ignored: tuple[str, ...] = _speculation(
-        "--ignore", multiple=True, metavar="FINDING", help="Preflight finding to override; repeatable."
+        "--ignore",
+        multiple=True,
+        metavar="FINDING",
+        help="Preflight finding to override; repeatable.",
     )
     refused: tuple[str, ...] = _speculation(
         "--refuse",
@@ -155,7 +176,10 @@ class SpeculationRequest:
         help=f"Warning that stops the change: {', '.join(_PATH_WARNINGS)}.",
     )
     known_bad: str | None = _speculation(
-        "--known-bad", type=File, metavar="FILE", help="Known-bad combinations to check (default: mpctl's own rows)."
+        "--known-bad",
+        type=File,
+        metavar="FILE",
+        help="Known-bad combinations to check (default: mpctl's own rows).",
     )
     draft: str | None = _draft(
         "--draft",
@@ -171,13 +195,17 @@ class SpeculationRequest:
         metavar="FILE",
         help="Listing of a draft that cannot be read from here (docs/how-to/drafts.md).",
     )
-    target_listing: str | None = _draft("--target-listing", type=File, metavar="FILE", help="The same for the target.")
+    target_listing: str | None = _draft(
+        "--target-listing", type=File, metavar="FILE", help="The same for the target."
+    )
     engine_version: str | None = _draft(
         "--engine-version",
         metavar="VERSION",
         help="vLLM's release, such as 0.32.0 (default: by the image, its labels, or the running engine).",
     )
-    gpu: str | None = _draft("--gpu", metavar="NAME", help="GPU to estimate the KV pool for: L4, H100-SXM, ...")
+    gpu: str | None = _draft(
+        "--gpu", metavar="NAME", help="GPU to estimate the KV pool for: L4, H100-SXM, ..."
+    )
     staging: StagingRequest = group(StagingRequest)
 
     def completed(self) -> SpeculationRequest:
@@ -246,7 +274,9 @@ class MeasurementRequest:
         metavar="R[,R...]",
         help="Requests per second, sent whether or not the engine keeps up (open loop).",
     )
-    requests: int = _measurement("--requests", type=Whole(1), metavar="N", default=2, help="Prompts per block.")
+    requests: int = _measurement(
+        "--requests", type=Whole(1), metavar="N", default=2, help="Prompts per block."
+    )
     rounds: int | None = _measurement(
         "--repeats",
         type=Whole(1, MOST_ROUNDS),
@@ -273,8 +303,12 @@ class MeasurementRequest:
         metavar="T[,T...]",
         help="Sampling temperatures; outputs are compared at 0.",
     )
-    max_tokens: int = _measurement("--max-tokens", type=Whole(1), metavar="N", default=384, help="Longest answer.")
-    reuse_prompts: bool = _measurement("--reuse-prompts", type=bool, help="Send prompts again when there are too few.")
+    max_tokens: int = _measurement(
+        "--max-tokens", type=Whole(1), metavar="N", default=384, help="Longest answer."
+    )
+    reuse_prompts: bool = _measurement(
+        "--reuse-prompts", type=bool, help="Send prompts again when there are too few."
+    )
     load: str = _measurement(
         "--load",
         type=("auto", "job", "local"),
@@ -294,11 +328,15 @@ class MeasurementRequest:
         metavar="FILE",
         help="Gate limits, YAML (default: 'mpctl gate explain' prints them).",
     )
-    limits: Mapping[str, Any] | None = None  # a record of the gate's limits, in place of the policy's file
+    limits: Mapping[str, Any] | None = (
+        None  # a record of the gate's limits, in place of the policy's file
+    )
 
     def __post_init__(self) -> None:
         if self.detect is not None and self.rounds is not None:
-            raise InputError("cannot be combined with --repeats, which it chooses", field="--detect")
+            raise InputError(
+                "cannot be combined with --repeats, which it chooses", field="--detect"
+            )
 
 
 @dataclass(frozen=True)
@@ -352,8 +390,12 @@ class TrafficRequest:
         default="2m",
         help="How long a step, and the mirror, lasts.",
     )
-    route: str | None = _traffic("--route", metavar="NAME", help="HTTPRoute to the service (default: the only one).")
-    keep_baseline: bool = _traffic("--keep-baseline", type=bool, help="Keep the baseline running after promotion.")
+    route: str | None = _traffic(
+        "--route", metavar="NAME", help="HTTPRoute to the service (default: the only one)."
+    )
+    keep_baseline: bool = _traffic(
+        "--keep-baseline", type=bool, help="Keep the baseline running after promotion."
+    )
     bake_s: float | None = _traffic(
         "--bake",
         type=Duration(zero=True),
@@ -395,7 +437,9 @@ class RolloutRequest:
         help="Second engine next to the first, or one at a time.",
     )
     accept_downtime: bool = _downtime()
-    force: bool = _execution("--force", type=bool, help="Change a service that Argo CD, Flux or Helm manages.")
+    force: bool = _execution(
+        "--force", type=bool, help="Change a service that Argo CD, Flux or Helm manages."
+    )
     dry_run: DryRun = _dry_run()
     ready_timeout_s: float | None = timeout_option()
     signing: SigningRequest = group(SigningRequest)

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 _EVERYWHERE = Option(
-    "-A", "--all-namespaces", type=bool, help="Check the services of all namespaces (default: one namespace)."
+    "-A",
+    "--all-namespaces",
+    type=bool,
+    help="Check the services of all namespaces (default: one namespace).",
 )
 
 
@@ -74,7 +77,9 @@ def _lines(diagnosis: Diagnosis, *, wide: bool) -> Iterator[str]:
 
 def _finding(finding: Symptom) -> Iterator[str]:
     deeper = " " * 6
-    yield paragraph(f"{finding.severity:<5} [{finding.id}] {finding.subject}: {finding.cause}", "", deeper)
+    yield paragraph(
+        f"{finding.severity:<5} [{finding.id}] {finding.subject}: {finding.cause}", "", deeper
+    )
     if finding.fix:
         yield paragraph(f"fix: {finding.fix}", deeper, deeper + "  ")
     if finding.source:
@@ -85,9 +90,13 @@ _HEADER = ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
 
 
 _CALLS = Option(
-    "--calls", type=bool, help="Print the API calls behind the role instead, with the commands that make them."
+    "--calls",
+    type=bool,
+    help="Print the API calls behind the role instead, with the commands that make them.",
 )
-_FORMATS = formats_option("table", "yaml", "json", text="Format (default: yaml; table with --calls).")
+_FORMATS = formats_option(
+    "table", "yaml", "json", text="Format (default: yaml; table with --calls)."
+)
 
 
 @command("rbac", RbacRequest, _CALLS, _FORMATS)
@@ -111,7 +120,9 @@ def rbac(context: CliContext, /, request: RbacRequest, *, calls: bool, form: str
         _emit_calls(context, list_calls(request))
         return
     if form == "table":
-        raise InputError("roles are printed as yaml or json", field="--output", hint="--calls prints a table")
+        raise InputError(
+            "roles are printed as yaml or json", field="--output", hint="--calls prints a table"
+        )
     request = replace(request, namespace=context.shared["namespace"])
     context.terminal.result(_manifests(make_roles(request), form or "yaml"))
     for warning in subject_warnings(request):
@@ -136,7 +147,13 @@ def _emit_calls(context: CliContext, rows: tuple[CallRow, ...]) -> None:
         "CallList",
         record=lambda: {
             "items": [
-                {"call": r.call, "where": r.scope, "role": r.role, "commands": list(r.commands), "for": r.why}
+                {
+                    "call": r.call,
+                    "where": r.scope,
+                    "role": r.role,
+                    "commands": list(r.commands),
+                    "for": r.why,
+                }
                 for r in rows
             ]
         },

@@ -41,23 +41,34 @@ SECTIONS = (
 )
 _COLUMN = 26  # width of the options' names; a longer name has a line of its own
 
-OUTPUT = Option("-o", "--output", section="Output", type=FORMATS, default="table", help="Format of the result.")
+OUTPUT = Option(
+    "-o", "--output", section="Output", type=FORMATS, default="table", help="Format of the result."
+)
 ASKS = (
     Option("-y", "--yes", section="Execution", type=bool, help="Do not ask for confirmation."),
     Option("--no-input", section="Execution", type=bool, help="Never prompt; fail instead."),
 )
 FILE = Option(
-    "-f", "--file", type=File, metavar="FILE|-", help="Read a manifest instead of a running service; offline."
+    "-f",
+    "--file",
+    type=File,
+    metavar="FILE|-",
+    help="Read a manifest instead of a running service; offline.",
 )
 SHOW_SECRETS = Option(
-    "--show-secrets", type=bool, help="Print secrets of the manifest instead of <hidden>; needed to apply it."
+    "--show-secrets",
+    type=bool,
+    help="Print secrets of the manifest instead of <hidden>; needed to apply it.",
 )
 
 
 def service_argument(name: str = "name") -> click.Argument:
     """``[SERVICE]``, which shells complete with the services of this machine."""
     return click.Argument(
-        [name], required=False, shell_complete=lambda _c, _p, text: _service_names(text), metavar="[SERVICE]"
+        [name],
+        required=False,
+        shell_complete=lambda _c, _p, text: _service_names(text),
+        metavar="[SERVICE]",
     )
 
 
@@ -83,9 +94,13 @@ def command(
             return function(*arguments, **values)
 
         options = [
-            option for parameter in (*parameters, *(SHARED if shared else ())) for option in _parameters(parameter)
+            option
+            for parameter in (*parameters, *(SHARED if shared else ()))
+            for option in _parameters(parameter)
         ]
-        return SectionedCommand(name, callback=call, params=options, help=function.__doc__, hidden=hidden)
+        return SectionedCommand(
+            name, callback=call, params=options, help=function.__doc__, hidden=hidden
+        )
 
     return decorate
 
@@ -129,7 +144,12 @@ def read_request(request: type[Request], values: dict[str, Any]) -> Request:
 def click_option(declared: Option, name: str = "", *, required: bool = False) -> SectionedOption:
     """click's option of a declared one. It also reads ``MPCTL_<NAME>`` and shows its default in the help."""
     variable = "MPCTL_" + declared.long.lstrip("-").replace("-", "_").upper()
-    settings = {"envvar": variable, "show_default": True, "required": required, "help": declared.help}
+    settings = {
+        "envvar": variable,
+        "show_default": True,
+        "required": required,
+        "help": declared.help,
+    }
     kind, flags = declared.type, [*declared.flags, *([name] if name else [])]
     if kind is bool:
         settings |= {"is_flag": True} if "/" not in flags[0] else {"default": None}
@@ -164,8 +184,12 @@ class SectionedCommand(FittedHelp):
         rows: dict[str, list[tuple[str, str]]] = {name: [] for name in SECTIONS}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None and not isinstance(param, click.Argument):  # the usage line names it
-                rows[param.section if isinstance(param, SectionedOption) else "Global"].append(record)
+            if record is not None and not isinstance(
+                param, click.Argument
+            ):  # the usage line names it
+                rows[param.section if isinstance(param, SectionedOption) else "Global"].append(
+                    record
+                )
         for name, records in rows.items():
             if records:
                 with formatter.section(name):
@@ -194,7 +218,9 @@ class Word(click.Choice[Any]):
 class FileName(click.types.StringParamType):
     """A path, which shells complete."""
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         """Whatever the shell finds."""
         from click.shell_completion import CompletionItem
 
@@ -223,7 +249,9 @@ def presentable(terminal: Terminal, text: str, *, show_secrets: bool) -> str:
 
     hidden = masked(text)
     if hidden != text:
-        terminal.warn("secrets are hidden, so this manifest cannot be applied; --show-secrets prints them")
+        terminal.warn(
+            "secrets are hidden, so this manifest cannot be applied; --show-secrets prints them"
+        )
     return hidden
 
 

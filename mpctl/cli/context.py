@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from mpctl.cli.settings_files import SettingsFiles
 
 
-_OF_ONE_MEASUREMENT = ("--repeats", "--detect", "--run")  # options that another measurement does not share
+_OF_ONE_MEASUREMENT = (
+    "--repeats",
+    "--detect",
+    "--run",
+)  # options that another measurement does not share
 
 
 class CliContext:
@@ -26,7 +30,9 @@ class CliContext:
         self.debug = False
         self.failure = 1  # the exit code of errors that have none of their own
         self.output = "table"
-        self.shared: Mapping[str, Any] = {}  # values of the shared options, for a command that opens no service
+        self.shared: Mapping[
+            str, Any
+        ] = {}  # values of the shared options, for a command that opens no service
         self.find_place: Callable[[], Place] | None = None
         self._place: Place | None = None
         self._files: SettingsFiles | None = None

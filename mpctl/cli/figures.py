@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from mpctl.gate.verdict import Verdict
 
 
-def comparison_tables(cells: Sequence[Comparison], *, baseline: str, candidate: str) -> Iterator[str]:
+def comparison_tables(
+    cells: Sequence[Comparison], *, baseline: str, candidate: str
+) -> Iterator[str]:
     """Yield one table per traffic condition in which both arms answered; ``baseline`` and ``candidate`` are specs."""
     from mpctl.report import comparison_rows
 

@@ -27,12 +27,16 @@ _GOODPUT = "Requests per second that met these targets; shown, not judged."
 
 gate = LazyGroup(
     "gate",
-    table={"explain": ("gate:explain", "Print every rule with its threshold and reason", "Commands")},
+    table={
+        "explain": ("gate:explain", "Print every rule with its threshold and reason", "Commands")
+    },
     help="Explain the gate, which decides what is promoted; changes nothing.",
 )
 
 
-@command("explain", click.Argument(["run"], required=False, metavar="[RUN]"), ExplainRequest, OUTPUT)
+@command(
+    "explain", click.Argument(["run"], required=False, metavar="[RUN]"), ExplainRequest, OUTPUT
+)
 def explain(context: CliContext, /, request: ExplainRequest) -> None:
     """Print every rule of the gate with its threshold, reason and source.
 
@@ -86,7 +90,9 @@ def _sections(policy: Policy) -> Iterator[str]:
 
     values, terms = policy.to_record(), policy.terms()
     others = {"equal load": _EQUAL_LOAD, "all": _ALL, "goodput": _GOODPUT}
-    for rule, (description, fixed) in (describe_rules() | {name: (text, "") for name, text in others.items()}).items():
+    for rule, (description, fixed) in (
+        describe_rules() | {name: (text, "") for name, text in others.items()}
+    ).items():
         yield rule
         yield _wrapped(description, "  ")
         if fixed:
@@ -126,17 +132,30 @@ def _explained(explanation: Explanation, decision_hint: Deciding | None) -> Iter
 
     verdict = explanation.verdict
     yield columns(gate_rows(verdict))
-    yield paragraph(f"\n{verdict.outcome.value}" + (f": {verdict.summary}" if verdict.summary else ""))
+    yield paragraph(
+        f"\n{verdict.outcome.value}" + (f": {verdict.summary}" if verdict.summary else "")
+    )
     for cell in verdict.cells:
         if cell.needed:
-            took = f", about {formatting.duration(cell.needed_s)} at the present rate" if cell.needed_s else ""
-            yield paragraph(f"{cell.cell.label}: about {cell.needed} more prompts would decide{took}", "", "  ")
+            took = (
+                f", about {formatting.duration(cell.needed_s)} at the present rate"
+                if cell.needed_s
+                else ""
+            )
+            yield paragraph(
+                f"{cell.cell.label}: about {cell.needed} more prompts would decide{took}", "", "  "
+            )
     if decision_hint is not None:
         yield paragraph(f"to decide: {decision_hint.text}", "", "  ")
-    for comparison, part in zip(explanation.analysis.cells, explanation.decompositions, strict=True):
+    for comparison, part in zip(
+        explanation.analysis.cells, explanation.decompositions, strict=True
+    ):
         if part is not None:
             yield paragraph(f"\n{comparison.cell.label}: {part.sentence}")
-            rows = [[p.name, f"x {formatting.number(p.factor)}", formatting.ratio(p.after), p.text] for p in part.parts]
+            rows = [
+                [p.name, f"x {formatting.number(p.factor)}", formatting.ratio(p.after), p.text]
+                for p in part.parts
+            ]
             yield columns([["FROM", "FACTOR", "THROUGHPUT RATIO", "WHY"], *rows])
 
 

@@ -65,8 +65,12 @@ class LazyGroup(FittedHelp, click.Group):
         default = self.get_command(ctx, self.default) if self.default else None
         if default is not None:
             formatter.write_paragraph()
-            formatter.write_text(f"Without a command, {ctx.command_path} means {ctx.command_path} {self.default}:")
-            default.format_options(click.Context(default, info_name=self.default, parent=ctx), formatter)
+            formatter.write_text(
+                f"Without a command, {ctx.command_path} means {ctx.command_path} {self.default}:"
+            )
+            default.format_options(
+                click.Context(default, info_name=self.default, parent=ctx), formatter
+            )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table."""
@@ -89,12 +93,20 @@ class LazyGroup(FittedHelp, click.Group):
 
             near = difflib.get_close_matches(args[0], self.table, n=1)
             shown = ctx.command_path
-            hint = f"did you mean {shown} {near[0]}" if near else f"run '{shown} --help' to list commands"
+            hint = (
+                f"did you mean {shown} {near[0]}"
+                if near
+                else f"run '{shown} --help' to list commands"
+            )
             raise InputError(f"unknown command {shown} {args[0]}", hint=hint)
         name, command, command_args = super().resolve_command(ctx, args)
         call = ctx.find_root().obj
         path = path_of(ctx, str(name))
-        only_help = ctx.resilient_parsing or {"-h", "--help"} & set(command_args) or path[0] in _WITHOUT_SETTINGS
+        only_help = (
+            ctx.resilient_parsing
+            or {"-h", "--help"} & set(command_args)
+            or path[0] in _WITHOUT_SETTINGS
+        )
         if isinstance(call, CliContext) and command and not only_help:
             ctx.default_map = {path[-1]: call.files.defaults(path, command)}
         return name, command, command_args

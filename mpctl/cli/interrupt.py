@@ -32,8 +32,13 @@ def _first(number: int, _frame: object) -> NoReturn:
         signal.signal(signal_number, _second)
     again = "press Ctrl-C again" if number == signal.SIGINT else "terminate again"
     # Not through the terminal: a handler may run in the middle of a line that is being printed.
-    with suppress(OSError):  # the reader may have had the Ctrl-C first: mpctl rollout 2>&1 | tee log
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\nstopping; {again} to stop at once\n".encode())
+    with suppress(
+        OSError
+    ):  # the reader may have had the Ctrl-C first: mpctl rollout 2>&1 | tee log
+        os.write(
+            sys.__stderr__.fileno() if sys.__stderr__ else 2,
+            f"\nstopping; {again} to stop at once\n".encode(),
+        )
     raise KeyboardInterrupt
 
 

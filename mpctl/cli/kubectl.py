@@ -26,7 +26,11 @@ def complete(words: Sequence[str]) -> str:
         items = completer.get_completions(before, word)
     except Exception:  # noqa: BLE001  the user is still typing
         items = []
-    lines = [f"{item.value}\t{item.help}" if item.help else str(item.value) for item in items if item.type == "plain"]
+    lines = [
+        f"{item.value}\t{item.help}" if item.help else str(item.value)
+        for item in items
+        if item.type == "plain"
+    ]
     files = any(item.type != "plain" for item in items)
     return "\n".join([*lines, f":{_DEFAULT if files else _NO_FILES}"])
 

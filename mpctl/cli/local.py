@@ -37,7 +37,9 @@ def up(context: CliContext, /, request: LocalUpRequest) -> None:
     service = start(context.place, context.terminal, request)
     state = ("is " if service.ready else "will be ") + ("already " if service.existed else "")
     context.terminal.note(f"{service.title} {state}up at {service.url}")
-    context.terminal.next_command(commands.line("rollout", service.name, "--spec=ngram", namespace=service.namespace))
+    context.terminal.next_command(
+        commands.line("rollout", service.name, "--spec=ngram", namespace=service.namespace)
+    )
 
 
 @command("down", service_argument(), LocalDownRequest)

@@ -65,7 +65,8 @@ def _one_line_each(result: Result) -> str:
 
 _FORMATS: dict[str, Format] = {
     "table": Format(
-        lambda r: r.table(False), "for reading, as wide as the terminal; columns may change between versions"
+        lambda r: r.table(False),
+        "for reading, as wide as the terminal; columns may change between versions",
     ),
     "wide": Format(_one_line_each, "the same with more columns, a line per row however wide"),
     "json": Format(
@@ -86,7 +87,9 @@ def render(output: str, result: Result, width: int | None = None) -> str:
 
 def explain_formats() -> str:
     """The formats of ``-o``, one line each."""
-    return "\n".join(paragraph(f"-o {name:<7} {form.help}", "", " " * 11) for name, form in _FORMATS.items())
+    return "\n".join(
+        paragraph(f"-o {name:<7} {form.help}", "", " " * 11) for name, form in _FORMATS.items()
+    )
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
@@ -105,7 +108,11 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     tall = max(len(cell) for row in folded[1:] for cell in row) if rows[1:] else 1
     if len(natural) > 2 and (tall > _MOST_LINES or sum(fitted) + _GAP * (len(fitted) - 1) > width):
         return _upright(rows, width)
-    flat = [[cell[i] if i < len(cell) else "" for cell in row] for row in folded for i in range(max(map(len, row)))]
+    flat = [
+        [cell[i] if i < len(cell) else "" for cell in row]
+        for row in folded
+        for i in range(max(map(len, row)))
+    ]
     return "\n".join(_lines(flat, fitted))
 
 
@@ -121,15 +128,27 @@ def paragraph(text: str, indent: str = "", deeper: str = "") -> str:
 
 
 def _lines(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
-    padded = ([*(cell.ljust(size) for cell, size in zip(row[:-1], widths, strict=False)), row[-1]] for row in rows)
+    padded = (
+        [*(cell.ljust(size) for cell, size in zip(row[:-1], widths, strict=False)), row[-1]]
+        for row in rows
+    )
     return [(" " * _GAP).join(row).rstrip() for row in padded]
 
 
 def _fitted(rows: Sequence[Sequence[str]], natural: Sequence[int], width: int) -> list[int]:
     """Widths that fit the page: the widest columns are narrowed first, none below its longest word."""
-    words = [max((len(word) for row in rows for word in row[i].split()), default=0) for i in range(len(natural))]
-    if len(natural) <= 2:  # of a label and its text only the text is narrowed, whatever its words are
-        words[-1] = min(words[-1], max(width - _GAP - natural[0], 1)) if len(natural) == 2 else min(words[-1], width)
+    words = [
+        max((len(word) for row in rows for word in row[i].split()), default=0)
+        for i in range(len(natural))
+    ]
+    if (
+        len(natural) <= 2
+    ):  # of a label and its text only the text is narrowed, whatever its words are
+        words[-1] = (
+            min(words[-1], max(width - _GAP - natural[0], 1))
+            if len(natural) == 2
+            else min(words[-1], width)
+        )
     free = width - _GAP * (len(natural) - 1)
     for cap in range(max(natural), 0, -1):
         sizes = [min(whole, max(least, cap)) for whole, least in zip(natural, words, strict=True)]
@@ -157,5 +176,7 @@ def _cell(cell: str, width: int) -> list[str]:
 def _block(header: Sequence[str], row: Sequence[str], width: int) -> str:
     label = max(map(len, header)) + _GAP
     return "\n".join(
-        wrapped(cell, width, name.ljust(label), " " * label) for name, cell in zip(header, row, strict=True) if cell
+        wrapped(cell, width, name.ljust(label), " " * label)
+        for name, cell in zip(header, row, strict=True)
+        if cell
     )

@@ -84,7 +84,9 @@ def read_project_file(warn: Callable[[str], None], user_file: Path) -> tuple[Pat
         InputError: the file cannot be read.
     """
     folders = folders_to_search(Path.cwd(), Path(os.path.realpath(Path("~").expanduser())))
-    nearest = next((n for n, folder in enumerate(folders) if os.path.lexists(folder / PROJECT_FILE)), None)
+    nearest = next(
+        (n for n, folder in enumerate(folders) if os.path.lexists(folder / PROJECT_FILE)), None
+    )
     if nearest is None:
         return None
     path = folders[nearest] / PROJECT_FILE

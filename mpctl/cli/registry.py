@@ -28,22 +28,50 @@ Examples:
 EPILOG = "Exit codes: mpctl help exit-codes"
 
 COMMANDS: Table = {
-    "rollout": ("operate.rollout:rollout", "Roll speculation onto a service behind a measured gate", "Rollout"),
+    "rollout": (
+        "operate.rollout:rollout",
+        "Roll speculation onto a service behind a measured gate",
+        "Rollout",
+    ),
     "rollback": ("operate.rollout:rollback", "Restore a recorded revision", "Rollout"),
     "resume": ("operate.rollout:resume", "Continue an interrupted operation", "Rollout"),
-    "abandon": ("operate.maintain:abandon", "End an unfinished operation, leave the service as it is", "Rollout"),
-    "restart": ("operate.maintain:restart", "Replace engines by fresh ones of the same spec", "Rollout"),
+    "abandon": (
+        "operate.maintain:abandon",
+        "End an unfinished operation, leave the service as it is",
+        "Rollout",
+    ),
+    "restart": (
+        "operate.maintain:restart",
+        "Replace engines by fresh ones of the same spec",
+        "Rollout",
+    ),
     "retire": ("operate.maintain:retire", "Stop a retained baseline", "Rollout"),
     "unlock": ("operate.maintain:unlock", "Free a service whose operator is gone", "Rollout"),
-    "watch": ("watch:watch", "See whether speculation still pays, and fall back by policy", "Inspect"),
-    "status": ("inspect.status:status", "Show services, engines and operations under way", "Inspect"),
+    "watch": (
+        "watch:watch",
+        "See whether speculation still pays, and fall back by policy",
+        "Inspect",
+    ),
+    "status": (
+        "inspect.status:status",
+        "Show services, engines and operations under way",
+        "Inspect",
+    ),
     "history": ("inspect.history:history", "List recorded revisions, or print one", "Inspect"),
-    "diff": ("inspect.change:diff", "Compare the service with a revision or with a change", "Inspect"),
+    "diff": (
+        "inspect.change:diff",
+        "Compare the service with a revision or with a change",
+        "Inspect",
+    ),
     "doctor": ("cluster:doctor", "Check a cluster for what prevents rollouts", "Inspect"),
     "rbac": ("cluster:rbac", "Print the minimal roles for mpctl", "Inspect"),
     "bench": ("bench:bench", "Measure without changing what serves", "Inspect"),
     "report": ("inspect.report:report", "Write a report of a measurement", "Inspect"),
-    "verify": ("mpctl.evidence.commands:verify", "Verify a signed verdict and the service it is about", "Inspect"),
+    "verify": (
+        "mpctl.evidence.commands:verify",
+        "Verify a signed verdict and the service it is about",
+        "Inspect",
+    ),
     "plan": (
         "mpctl.lab.commands.plan:plan",
         "Predict what speculation would bring, before it is started",
@@ -52,11 +80,23 @@ COMMANDS: Table = {
     "preflight": ("inspect.change:preflight", "Check a change without making it", "Inspect"),
     "render": ("inspect.change:render", "Print the changed manifest, for GitOps", "Inspect"),
     "gate": ("gate:gate", "Explain the gate's rules, or its verdict on a measurement", "Inspect"),
-    "methods": ("inspect.methods:methods", "List speculation methods and their defaults", "Inspect"),
-    "drafts": ("inspect.methods:drafts", "List published drafts, train one from your own traffic", "Inspect"),
+    "methods": (
+        "inspect.methods:methods",
+        "List speculation methods and their defaults",
+        "Inspect",
+    ),
+    "drafts": (
+        "inspect.methods:drafts",
+        "List published drafts, train one from your own traffic",
+        "Inspect",
+    ),
     "local": ("local:local", "Run services as processes on this machine", "Platform"),
     "connect": ("cluster:connect", "Print a kubeconfig for an EKS or GKE cluster", "Clouds"),
-    "credential": ("cluster:credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone
+    "credential": (
+        "cluster:credential",
+        "Print a short-lived token for kubectl",
+        "",
+    ),  # called by kubectl alone
     "completion": ("shell:completion", "Print a completion script for a shell", "Other"),
     "help": ("shell:help_", "Explain a command or a topic such as exit-codes", "Other"),
     "version": ("shell:version", "Print versions", "Other"),
@@ -93,7 +133,13 @@ SHARED = (
         metavar="FILE",
         help="Kubeconfig file (default: KUBECONFIG, ~/.kube/config).",
     ),
-    Option("--as", "as_user", section="Global", metavar="USER", help="User to impersonate on the cluster."),
+    Option(
+        "--as",
+        "as_user",
+        section="Global",
+        metavar="USER",
+        help="User to impersonate on the cluster.",
+    ),
     Option(
         "--request-timeout",
         section="Global",
@@ -101,7 +147,13 @@ SHARED = (
         metavar="DURATION",
         help="Longest wait for one answer of the API server (default: 30s).",
     ),
-    Option("--color", section="Output", type=("auto", "always", "never"), default="auto", help="Use colour."),
+    Option(
+        "--color",
+        section="Output",
+        type=("auto", "always", "never"),
+        default="auto",
+        help="Use colour.",
+    ),
     Option(
         "-v",
         "--verbose",
@@ -110,7 +162,13 @@ SHARED = (
         show_default=False,
         help="Print more; twice: with a time stamp on each line.",
     ),
-    Option("-q", "--quiet", section="Output", type=bool, help="Print only results, warnings and errors."),
+    Option(
+        "-q",
+        "--quiet",
+        section="Output",
+        type=bool,
+        help="Print only results, warnings and errors.",
+    ),
     Option("--debug", section="Global", type=bool, help="Print a stack trace with every error."),
 )
 
@@ -168,6 +226,11 @@ def _contexts(ctx: Any, text: str) -> list[str]:
     from mpctl.platform.kubernetes.api.connection import kubeconfig_files
 
     named = ctx.params.get("kubeconfig") or ctx.find_root().params.get("kubeconfig")
-    kubeconfigs = [yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {} for file in kubeconfig_files(named)]
-    names = {str(context["name"]) for record in kubeconfigs for context in record.get("contexts") or ()}
+    kubeconfigs = [
+        yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
+        for file in kubeconfig_files(named)
+    ]
+    names = {
+        str(context["name"]) for record in kubeconfigs for context in record.get("contexts") or ()
+    }
     return sorted(name for name in names if name.startswith(text))

@@ -96,12 +96,17 @@ def _explain(call: CliContext, error: BaseException) -> int:
         terminal.error(*explain(error))
         return 2
     if isinstance(error, click.Abort | KeyboardInterrupt | EOFError):
-        terminal.error("interrupted", f"run '{commands.line('status', '-A')}' to see unfinished operations")
+        terminal.error(
+            "interrupted", f"run '{commands.line('status', '-A')}' to see unfinished operations"
+        )
         return Cancelled.exit_code
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _NO_ROOM):
         terminal.error(*_refused(error))
         return 1
-    terminal.error(f"{type(error).__name__}: {error}", "this is a bug in mpctl: run again with --debug and report it")
+    terminal.error(
+        f"{type(error).__name__}: {error}",
+        "this is a bug in mpctl: run again with --debug and report it",
+    )
     return 1
 
 
@@ -113,7 +118,9 @@ def _refused(error: OSError) -> tuple[str, str]:
         return str(error.strerror), "free space on the disk; --debug prints where it happened"
     hint = "check its permissions and the free space on its disk; --debug prints where it happened"
     if str(error.filename).startswith(str(state_root())):
-        hint = "mpctl keeps its state there: check permissions and free space, or set MPCTL_STATE_DIR"
+        hint = (
+            "mpctl keeps its state there: check permissions and free space, or set MPCTL_STATE_DIR"
+        )
     return f"{error.filename}: {error.strerror}", hint
 
 

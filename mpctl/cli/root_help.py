@@ -57,7 +57,11 @@ def _folded(text: str, indent: str) -> str:
 
 
 def _row(option: Option) -> tuple[str, str]:
-    words = f"[{'|'.join(option.type)}]" if isinstance(option.type, tuple) else option.settings.get("metavar", "")
+    words = (
+        f"[{'|'.join(option.type)}]"
+        if isinstance(option.type, tuple)
+        else option.settings.get("metavar", "")
+    )
     default = option.settings.get("default")
     flags = ", ".join(flag for flag in option.flags if flag.startswith("-"))
     return f"{flags} {words}".rstrip(), option.help + (f"  [default: {default}]" if default else "")

@@ -46,17 +46,23 @@ def configure(ctx: click.Context, values: dict[str, Any]) -> CliContext:
 def _reader(ctx: click.Context, chosen: dict[str, Any], context: CliContext) -> commands.Reader:
     """The reader of this call's messages: what was typed for it alone is repeated in every command."""
     typed = {name: pick(ctx, chosen, name) for name in _CHOICE if _is_typed(ctx, name)}
-    usual = {name: _untyped(ctx, name) if name in typed else pick(ctx, chosen, name) for name in _CHOICE}
+    usual = {
+        name: _untyped(ctx, name) if name in typed else pick(ctx, chosen, name) for name in _CHOICE
+    }
 
     def options() -> tuple[tuple[str, str], ...]:
         from mpctl.app.session.base import find_platform
 
-        cluster = [(flag, str(typed[name])) for name, flag in _CLUSTER if typed.get(name) is not None]
+        cluster = [
+            (flag, str(typed[name])) for name, flag in _CLUSTER if typed.get(name) is not None
+        ]
         platform, expected = context.place.platform, usual["platform"] or "auto"
         if platform == "local":
             cluster = []  # without effect there
         if expected == "auto":
-            expected = find_platform(*(typed.get(name) or usual[name] for name in ("context", "kubeconfig")))
+            expected = find_platform(
+                *(typed.get(name) or usual[name] for name in ("context", "kubeconfig"))
+            )
         return (*cluster, *([("--platform", platform)] if platform != expected else ()))
 
     def namespace() -> str:
@@ -87,7 +93,11 @@ def _place(shared: dict[str, Any], terminal: Terminal, *, local: bool) -> Place:
     elif place.platform == "auto":
         place = place._replace(platform=find_platform(place.context, place.kubeconfig))
     if place.platform == "local":
-        for name, value in (("context", place.context), ("kubeconfig", place.kubeconfig), ("as", place.as_user)):
+        for name, value in (
+            ("context", place.context),
+            ("kubeconfig", place.kubeconfig),
+            ("as", place.as_user),
+        ):
             if value is not None:
                 terminal.warn(f"--{name} has no effect on the local platform")
     return place

@@ -78,8 +78,14 @@ class SettingsFiles:
                 if key[: len(path)] == path and len(key) > len(path):
                     option = ".".join(key[len(path) :])
                     if option not in options:
-                        _unknown(setting, option, options, f"{' '.join(path)} has no option of this name")
-        repeatable = {param.name for param in command.params if isinstance(param, click.Option) and param.multiple}
+                        _unknown(
+                            setting, option, options, f"{' '.join(path)} has no option of this name"
+                        )
+        repeatable = {
+            param.name
+            for param in command.params
+            if isinstance(param, click.Option) and param.multiple
+        }
         return {
             param: _value(configured.value, repeatable=param in repeatable)
             for name, param in options.items()
@@ -112,7 +118,9 @@ def find_settings(warn: Callable[[str], None]) -> SettingsFiles:
     """
     wanted = os.environ.get("MPCTL_SETTINGS")
     if wanted not in (None, "", "none"):
-        raise InputError(f"{wanted!r} is not none", field="environment variable MPCTL_SETTINGS", hint="unset it")
+        raise InputError(
+            f"{wanted!r} is not none", field="environment variable MPCTL_SETTINGS", hint="unset it"
+        )
     if wanted == "none":
         return SettingsFiles(())
     files = []
@@ -134,7 +142,11 @@ def find_settings(warn: Callable[[str], None]) -> SettingsFiles:
 
 def user_file() -> Path:
     """The path of the user's file."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "mpctl" / "config.yaml"
+    return (
+        Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
+        / "mpctl"
+        / "config.yaml"
+    )
 
 
 def _require_allowed(settings: dict[Key, Setting], user: Path) -> None:
@@ -163,10 +175,15 @@ def read_settings(path: Path, text: str) -> dict[Key, Setting]:
             _unknown(setting, top, (*COMMON, *COMMANDS), "unknown setting")
         if top in COMMANDS and len(key) == 1 and setting.value is not None:
             raise InputError(
-                "must be a mapping of the command's options", file=setting.file, line=setting.line, field=top
+                "must be a mapping of the command's options",
+                file=setting.file,
+                line=setting.line,
+                field=top,
             )
         if key in settings:
-            raise InputError("is set twice", file=setting.file, line=setting.line, field=".".join(key))
+            raise InputError(
+                "is set twice", file=setting.file, line=setting.line, field=".".join(key)
+            )
         settings[key] = setting
     return settings
 
@@ -179,19 +196,31 @@ def _read(text: str, file: str) -> Iterator[tuple[Key, Setting]]:
         for name, node in mapping.entries:
             key = (*above, name.value.replace("-", "_"))
             value = resolve(node)
-            if isinstance(value, Sequence) and not all(isinstance(resolve(item), Scalar) for item in value.items):
-                raise InputError("must be a value or a list of values", file=file, line=name.line, field=name.value)
+            if isinstance(value, Sequence) and not all(
+                isinstance(resolve(item), Scalar) for item in value.items
+            ):
+                raise InputError(
+                    "must be a value or a list of values",
+                    file=file,
+                    line=name.line,
+                    field=name.value,
+                )
             if isinstance(value, Mapping) and value.entries:
                 yield from walk(value, key)
             else:
-                yield key, Setting(None if isinstance(value, Mapping) else data(value), file, name.line)
+                yield (
+                    key,
+                    Setting(None if isinstance(value, Mapping) else data(value), file, name.line),
+                )
 
     roots: list[Node] = [document.root for document in parse(text, file)]
     if len(roots) > 1:
         raise InputError("expected one document", file=file, line=roots[1].line)
     for root in roots:
         if not isinstance(root, Mapping):
-            raise InputError("must be a mapping of option names to values", file=file, line=root.line)
+            raise InputError(
+                "must be a mapping of option names to values", file=file, line=root.line
+            )
         yield from walk(root, ())
 
 

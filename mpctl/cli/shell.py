@@ -19,11 +19,17 @@ _ENVIRONMENT = (
     ("MPCTL_<OPTION>", "value of any option, for example MPCTL_NAMESPACE or MPCTL_CONCURRENCY"),
     ("MPCTL_OUTPUT", "-o of every command except report and rbac, which have formats of their own"),
     ("MPCTL_SETTINGS", "none: read neither the project file nor the user file"),
-    ("MPCTL_STATE_DIR", "directory of local services and their history (default: mpctl in the XDG state directory)"),
+    (
+        "MPCTL_STATE_DIR",
+        "directory of local services and their history (default: mpctl in the XDG state directory)",
+    ),
     ("MPCTL_SIGNING_PASSWORD", "password of the key file of --sign-with"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector that operations are sent to, with mpctl[otel]"),
     ("OPENAI_API_KEY", "API key of the server that 'mpctl bench --url' measures"),
-    ("XDG_CONFIG_HOME", "directory with the user's settings, mpctl/config.yaml (default: ~/.config)"),
+    (
+        "XDG_CONFIG_HOME",
+        "directory with the user's settings, mpctl/config.yaml (default: ~/.config)",
+    ),
     ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "colour on or off; --color takes precedence"),
     ("CI", "disables redrawn progress lines"),
 )
@@ -58,7 +64,9 @@ def config() -> str:
 
     from mpctl.cli.project_file import ALLOWED
 
-    allowed = textwrap.fill(", ".join(sorted(name.replace("_", "-") for name in ALLOWED)), 120, break_on_hyphens=False)
+    allowed = textwrap.fill(
+        ", ".join(sorted(name.replace("_", "-") for name in ALLOWED)), 120, break_on_hyphens=False
+    )
     return paragraph(f"{_CONFIG}{allowed}.\n\n{_TRUST}")
 
 
@@ -95,7 +103,9 @@ TOPICS = {
 
 
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND|TOPIC]", shell_complete=lambda _c, _p, text: _names(text))
+@click.argument(
+    "words", nargs=-1, metavar="[COMMAND|TOPIC]", shell_complete=lambda _c, _p, text: _names(text)
+)
 @click.pass_context
 def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     """Explain a command or a topic: exit-codes, environment, config, output."""
@@ -119,10 +129,14 @@ def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
         if below is None:
             import difflib
 
-            names = [*TOPICS, *command_.list_commands(ctx)] if isinstance(command_, click.Group) else []
+            names = (
+                [*TOPICS, *command_.list_commands(ctx)] if isinstance(command_, click.Group) else []
+            )
             near = difflib.get_close_matches(word, names, n=1)
             hint = (
-                f"did you mean {near[0]}" if near else f"'mpctl --help' lists the commands; topics: {', '.join(TOPICS)}"
+                f"did you mean {near[0]}"
+                if near
+                else f"'mpctl --help' lists the commands; topics: {', '.join(TOPICS)}"
             )
             raise InputError(f"help on {' '.join(words)} not found", hint=hint)
         ctx, command_ = click.Context(below, info_name=word, parent=ctx), below
@@ -133,10 +147,18 @@ def _names(text: str) -> list[str]:
     return [name for name in (*TOPICS, *COMMANDS) if name.startswith(text)]
 
 
-@command("version", Option("--client", type=bool, help="Print only the versions of mpctl itself."), OUTPUT)
+@command(
+    "version",
+    Option("--client", type=bool, help="Print only the versions of mpctl itself."),
+    OUTPUT,
+)
 def version(context: CliContext, /, *, client: bool) -> None:
     """Print the versions of mpctl, its Python, the schema of its records, and the vLLM of this environment."""
-    versions = {"mpctl": __version__, "python": ".".join(map(str, sys.version_info[:3])), "schema": API_VERSION}
+    versions = {
+        "mpctl": __version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "schema": API_VERSION,
+    }
     if not client:
         from mpctl.platform.local.engine import installed_version
 
@@ -145,7 +167,9 @@ def version(context: CliContext, /, *, client: bool) -> None:
         "Version",
         record=lambda: versions,
         names=lambda: versions,
-        table=lambda _wide: columns([["COMPONENT", "VERSION"], *([k, v] for k, v in versions.items())]),
+        table=lambda _wide: columns(
+            [["COMPONENT", "VERSION"], *([k, v] for k, v in versions.items())]
+        ),
     )
 
 

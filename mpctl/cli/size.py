@@ -60,7 +60,11 @@ def wrapped(text: str, columns: int, indent: str = "", deeper: str = "") -> str:
             for number, piece in enumerate(pieces):
                 start = first if number == 0 else ""
                 lines += textwrap.wrap(
-                    piece, columns, initial_indent=start, subsequent_indent=deeper, break_on_hyphens=False
+                    piece,
+                    columns,
+                    initial_indent=start,
+                    subsequent_indent=deeper,
+                    break_on_hyphens=False,
                 )
         else:
             lines.append(first + line)
@@ -104,5 +108,9 @@ def fit_examples(text: str, width: int) -> str:
         if comment and fits:
             lines[i] = f"  {command}".ljust(column) + comment
         else:
-            lines[i] = "  " + folded_command(command, width - 2, "    ") + (f"\n      {comment}" if comment else "")
+            lines[i] = (
+                "  "
+                + folded_command(command, width - 2, "    ")
+                + (f"\n      {comment}" if comment else "")
+            )
     return "\n".join(lines)

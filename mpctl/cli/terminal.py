@@ -196,7 +196,9 @@ class Terminal:
             command, columns = safe_text.line(command), width_of(self.err)
             if columns is not None and len(f"next: {command}{space}{comment}") > columns:
                 command, space, comment = folded_command(command, columns - len("next: ")), "", ""
-            self._write_lines(f"{self._stamp()}{self._paint('next:', 'cyan')} {command}{space}{comment}")
+            self._write_lines(
+                f"{self._stamp()}{self._paint('next:', 'cyan')} {command}{space}{comment}"
+            )
 
     def warn(self, text: str) -> None:
         """Print a warning; also when quiet."""
@@ -226,14 +228,21 @@ class Terminal:
         if self.yes:
             return
         if not self.asks:
-            raise InputError("--no-input is set and a confirmation is needed", hint="confirm beforehand with -y")
+            raise InputError(
+                "--no-input is set and a confirmation is needed", hint="confirm beforehand with -y"
+            )
         if not (sys.stdin.isatty() and self.err.isatty()):
             raise InputError("no terminal to prompt on", hint="confirm beforehand with -y")
         self._finish_line()
         try:
             if typed:
                 self._say(safe_text.lines(question))
-                agreed = click.prompt(f"Type {typed} to confirm", err=True, default="", show_default=False) == typed
+                agreed = (
+                    click.prompt(
+                        f"Type {typed} to confirm", err=True, default="", show_default=False
+                    )
+                    == typed
+                )
             else:
                 agreed = click.confirm(safe_text.lines(question), err=True)
         except click.Abort:
@@ -253,7 +262,9 @@ class Terminal:
         stamp, columns = self._stamp(), width_of(self.err)
         if columns is not None:
             first = " " * len(stamp + head)
-            text = wrapped(text, max(columns, 40), first, first if len(head) == _HEAD else "  ")[len(first) :]
+            text = wrapped(text, max(columns, 40), first, first if len(head) == _HEAD else "  ")[
+                len(first) :
+            ]
         label = head.rstrip()
         self._write_lines(stamp + self._paint(label, color) + head[len(label) :] + text)
 
@@ -288,7 +299,8 @@ class Terminal:
         except OSError as error:
             drop(self.out)
             raise MpctlError(
-                f"standard output cannot be written: {error.strerror}", hint="free space on its disk"
+                f"standard output cannot be written: {error.strerror}",
+                hint="free space on its disk",
             ) from error
 
     @property
@@ -311,7 +323,10 @@ def round_line(progress: RoundProgress, *, short: bool = False) -> str:
     if short:
         head = f"{progress.number}/{progress.at_most}, {remaining}"
     else:
-        number, spent = f"round {progress.number} of at most {progress.at_most}", duration(progress.elapsed_s)
+        number, spent = (
+            f"round {progress.number} of at most {progress.at_most}",
+            duration(progress.elapsed_s),
+        )
         head = f"{number}, {spent} spent, {remaining}"
     figures = ", ".join(
         f"{name.removesuffix(' ratio') if short else name} {estimate} ({interval})"

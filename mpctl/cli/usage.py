@@ -34,7 +34,11 @@ def _origin(error: click.BadParameter, param: click.Parameter) -> str:
     source = ctx.get_parameter_source(name) if ctx else None
     if source is ParameterSource.ENVIRONMENT:
         return f"environment variable {param.envvar}: "
-    if ctx and source is ParameterSource.DEFAULT_MAP and isinstance(call := ctx.find_root().obj, CliContext):
+    if (
+        ctx
+        and source is ParameterSource.DEFAULT_MAP
+        and isinstance(call := ctx.find_root().obj, CliContext)
+    ):
         key = next(k for k, v in options_of(ctx.command).items() if v == name)
         setting = call.files.find(path_of(ctx), key)
         return f"{setting.where}: " if setting else ""

@@ -33,7 +33,11 @@ watch = LazyGroup(
     table={
         "run": ("watch:run", "Watch services until Ctrl-C, or once (default)", "Commands"),
         "acknowledge": ("watch:acknowledge", "Acknowledge a fallback of the watch", "Commands"),
-        "install": ("watch:install", "Print the objects that run the watch in a cluster", "Commands"),
+        "install": (
+            "watch:install",
+            "Print the objects that run the watch in a cluster",
+            "Commands",
+        ),
     },
     help="""See whether speculation still pays, why not, and fall back where a policy says so.
 

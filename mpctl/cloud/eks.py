@@ -33,10 +33,19 @@ def _errors(action: str, cluster: Cluster) -> Iterator[None]:
         reason = _KEY.sub("[redacted]", str(error))[:300]
         response = getattr(error, "response", {})
         forbidden = response.get("ResponseMetadata", {}).get("HTTPStatusCode") in {401, 403}
-        logins = (aws.NoCredentialsError, aws.PartialCredentialsError, aws.TokenRetrievalError, aws.SSOError)
-        if forbidden or isinstance(error, (*logins, aws.CredentialRetrievalError, aws.ProfileNotFound)):
+        logins = (
+            aws.NoCredentialsError,
+            aws.PartialCredentialsError,
+            aws.TokenRetrievalError,
+            aws.SSOError,
+        )
+        if forbidden or isinstance(
+            error, (*logins, aws.CredentialRetrievalError, aws.ProfileNotFound)
+        ):
             hint = f"{LOGIN}; the identity needs {action}"
-            raise NotPermitted(f"{action} is not allowed for {cluster.short}: {reason}", hint=hint) from None
+            raise NotPermitted(
+                f"{action} is not allowed for {cluster.short}: {reason}", hint=hint
+            ) from None
         hint = f"check the cluster's name, its region {cluster.location}, and proxies in between"
         raise MpctlError(f"{action} failed for {cluster.short}: {reason}", hint=hint) from None
 
@@ -49,7 +58,9 @@ class Eks:
         try:
             import boto3
         except ImportError:
-            raise MpctlError("EKS needs boto3", hint="pip install '.[cloud]' in the checkout of mpctl") from None
+            raise MpctlError(
+                "EKS needs boto3", hint="pip install '.[cloud]' in the checkout of mpctl"
+            ) from None
         with _errors("sts:GetCallerIdentity", cluster):
             self.session: Any = boto3.Session(profile_name=profile, region_name=cluster.location)
 
@@ -63,7 +74,10 @@ class Eks:
             description = self._client("eks").describe_cluster(name=self.cluster.name)["cluster"]
         if not description.get("endpoint"):
             hint = "wait until it is ACTIVE and try again"
-            raise MpctlError(f"{self.cluster.short} is {description['status']} and cannot be reached yet", hint=hint)
+            raise MpctlError(
+                f"{self.cluster.short} is {description['status']} and cannot be reached yet",
+                hint=hint,
+            )
         return ClusterEndpoint(description["endpoint"], description["certificateAuthority"]["data"])
 
     def token(self) -> Token:
@@ -76,7 +90,9 @@ class Eks:
             if credentials is None:
                 raise NoCredentialsError
             service = sts.meta.service_model.service_id
-            signer = RequestSigner(service, self.cluster.location, "sts", "v4", credentials, self.session.events)
+            signer = RequestSigner(
+                service, self.cluster.location, "sts", "v4", credentials, self.session.events
+            )
             request = {
                 "method": "GET",
                 "url": f"{sts.meta.endpoint_url.rstrip('/')}/?Action=GetCallerIdentity&Version=2011-06-15",

@@ -23,13 +23,21 @@ def _errors(action: str, cluster: Cluster) -> Iterator[None]:
 
     try:
         yield
-    except (api.Unauthenticated, api.PermissionDenied, auth.DefaultCredentialsError, auth.RefreshError) as error:
+    except (
+        api.Unauthenticated,
+        api.PermissionDenied,
+        auth.DefaultCredentialsError,
+        auth.RefreshError,
+    ) as error:
         hint = f"{LOGIN}; the identity needs a role with {action}, for example roles/container.clusterViewer"
-        raise NotPermitted(f"{action} is not allowed for {cluster.short}: {type(error).__name__}", hint=hint) from None
+        raise NotPermitted(
+            f"{action} is not allowed for {cluster.short}: {type(error).__name__}", hint=hint
+        ) from None
     except (api.GoogleAPICallError, api.RetryError, auth.TransportError) as error:
         reason = str(getattr(error, "message", "") or type(error).__name__)[:300]
         hint = (
-            f"check project, location (a zonal cluster has a zone) and name of {cluster.short}, and proxies in between"
+            f"check project, location (a zonal cluster has a zone) and name of {cluster.short}, "
+            "and proxies in between"
         )
         raise MpctlError(f"{action} failed for {cluster.short}: {reason}", hint=hint) from None
 
@@ -56,12 +64,18 @@ class Gke:
         wanted = self.cluster
         resource = f"projects/{wanted.project}/locations/{wanted.location}/clusters/{wanted.name}"
         with _errors("container.clusters.get", wanted):
-            client = self.client or container_v1.ClusterManagerClient(credentials=self._credentials())
+            client = self.client or container_v1.ClusterManagerClient(
+                credentials=self._credentials()
+            )
             cluster = client.get_cluster(name=resource, timeout=TIMEOUT_S, retry=None)
         if not cluster.endpoint:
             hint = "wait until it is RUNNING and try again"
-            raise MpctlError(f"{wanted.short} is {cluster.status.name} and cannot be reached yet", hint=hint)
-        return ClusterEndpoint(f"https://{cluster.endpoint}", cluster.master_auth.cluster_ca_certificate)
+            raise MpctlError(
+                f"{wanted.short} is {cluster.status.name} and cannot be reached yet", hint=hint
+            )
+        return ClusterEndpoint(
+            f"https://{cluster.endpoint}", cluster.master_auth.cluster_ca_certificate
+        )
 
     def token(self) -> Token:
         from google.auth.transport.requests import Request

@@ -22,7 +22,11 @@ class Cluster:
     @property
     def short(self) -> str:
         """The cluster as :func:`parse_cluster` reads it, and as its kubeconfig names it."""
-        place = f"eks/{self.location}" if self.project is None else f"gke/{self.project}/{self.location}"
+        place = (
+            f"eks/{self.location}"
+            if self.project is None
+            else f"gke/{self.project}/{self.location}"
+        )
         return f"{place}/{self.name}"
 
 
@@ -73,7 +77,9 @@ def open_cloud(cluster: Cluster, *, profile: str | None = None) -> Cloud:
 
         return Eks(cluster, profile=profile)
     if profile:
-        raise InputError("is for EKS; GKE uses the application default credentials", field="--profile")
+        raise InputError(
+            "is for EKS; GKE uses the application default credentials", field="--profile"
+        )
     from mpctl.cloud.gke import Gke
 
     return Gke(cluster)

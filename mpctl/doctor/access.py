@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mpctl import commands
-from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, annotation, full_name, label, since_s, title, value_at
+from mpctl.doctor.state import (
+    ClusterFacts,
+    KubeObject,
+    Symptom,
+    annotation,
+    full_name,
+    label,
+    since_s,
+    title,
+    value_at,
+)
 
 MANAGED = "app.kubernetes.io/managed-by"
 OURS = "mpctl"
@@ -32,7 +42,11 @@ _CANDIDATES = {  # kinds that are measured side by side
 def is_held(lease: KubeObject, facts: ClusterFacts) -> bool:
     """Return whether a Lease's holder still renews it."""
     age = since_s(value_at(lease, "spec", "renewTime"), facts.now)
-    return bool(value_at(lease, "spec", "holderIdentity")) and age is not None and age <= _duration(lease)
+    return (
+        bool(value_at(lease, "spec", "holderIdentity"))
+        and age is not None
+        and age <= _duration(lease)
+    )
 
 
 def _duration(lease: KubeObject) -> float:
@@ -82,7 +96,9 @@ def check_rights(facts: ClusterFacts) -> Iterator[Symptom]:
         return
     where = f"namespace {facts.namespace}" if facts.namespace else "all namespaces"
     if not facts.denied:
-        yield Symptom("rights", "ok", "current user", f"may make every call that mpctl makes in {where}")
+        yield Symptom(
+            "rights", "ok", "current user", f"may make every call that mpctl makes in {where}"
+        )
         return
     by_command: dict[str, list[str]] = {}
     for denied in facts.denied:
@@ -108,7 +124,9 @@ def check_leases(facts: ClusterFacts) -> Iterator[Symptom]:
         age = since_s(value_at(lease, "spec", "renewTime"), facts.now)
         name = service_of(lease)
         if is_held(lease, facts):
-            yield Symptom("lease", "note", title("Lease", lease), f"service {name} is locked by {holder}")
+            yield Symptom(
+                "lease", "note", title("Lease", lease), f"service {name} is locked by {holder}"
+            )
         elif age is not None:
             yield Symptom(
                 "lease-stale",
@@ -126,10 +144,17 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Symptom]:
     for described in facts.look_alikes:
         subject, _, text = described.partition(" of ")
         yield Symptom(
-            "ledger-look-alike", "warn", subject, f"of {text}", "delete what owns it", "docs/explanation/kubernetes.md"
+            "ledger-look-alike",
+            "warn",
+            subject,
+            f"of {text}",
+            "delete what owns it",
+            "docs/explanation/kubernetes.md",
         )
     for (namespace, name), operation in sorted(facts.unfinished.items()):
-        leases = [x for x in leases_of(facts) if (full_name(x)[0], service_of(x)) == (namespace, name)]
+        leases = [
+            x for x in leases_of(facts) if (full_name(x)[0], service_of(x)) == (namespace, name)
+        ]
         if not any(is_held(lease, facts) for lease in leases):
             yield Symptom(
                 "unfinished",
@@ -141,10 +166,14 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Symptom]:
                 "docs/how-to/rollout.md",
             )
     for resource, kind in _CANDIDATES.items():
-        yield from _candidates(facts, kind, {full_name(item): item for item in facts.listed(resource)})
+        yield from _candidates(
+            facts, kind, {full_name(item): item for item in facts.listed(resource)}
+        )
 
 
-def _candidates(facts: ClusterFacts, kind: str, services: Mapping[tuple[str, str], KubeObject]) -> Iterator[Symptom]:
+def _candidates(
+    facts: ClusterFacts, kind: str, services: Mapping[tuple[str, str], KubeObject]
+) -> Iterator[Symptom]:
     """Candidates that no operation uses."""
     for (namespace, name), candidate in services.items():
         if annotation(candidate, ARM) is None or value_at(candidate, "metadata", "ownerReferences"):

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 from mpctl import commands
 from mpctl.doctor.access import holder_of
-from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, annotation, full_name, list_at, title, value_at
+from mpctl.doctor.state import (
+    ClusterFacts,
+    KubeObject,
+    Symptom,
+    annotation,
+    full_name,
+    list_at,
+    title,
+    value_at,
+)
 from mpctl.doctor.workloads import predictor, workloads
 
 CLASS = "serving.kserve.io/autoscalerClass"
@@ -33,7 +42,8 @@ def check_names(facts: ClusterFacts) -> Iterator[Symptom]:
         scaler = annotation(service, CLASS)
         for kind, autoscaler in scalers_of(facts, (full_name(service)[0], predictor(service))):
             by_kserve = any(
-                o.get("kind") == "InferenceService" for o in list_at(autoscaler, "metadata", "ownerReferences")
+                o.get("kind") == "InferenceService"
+                for o in list_at(autoscaler, "metadata", "ownerReferences")
             )
             if kind == "HPA" and full_name(autoscaler)[1] == predictor(service) and not by_kserve:
                 yield Symptom(
@@ -59,7 +69,10 @@ def check_names(facts: ClusterFacts) -> Iterator[Symptom]:
 
 def check_many(facts: ClusterFacts) -> Iterator[Symptom]:
     for workload in workloads(facts):
-        titles = [title(kind, autoscaler) for kind, autoscaler in scalers_of(facts, full_name(workload.record))]
+        titles = [
+            title(kind, autoscaler)
+            for kind, autoscaler in scalers_of(facts, full_name(workload.record))
+        ]
         if len(titles) > 1:
             yield Symptom(
                 "autoscaler-twice",
@@ -74,7 +87,11 @@ def check_many(facts: ClusterFacts) -> Iterator[Symptom]:
 def check_bounds(facts: ClusterFacts) -> Iterator[Symptom]:
     for workload in workloads(facts):
         for kind, autoscaler in scalers_of(facts, full_name(workload.record)):
-            keys = ("minReplicas", "maxReplicas") if kind == "HPA" else ("minReplicaCount", "maxReplicaCount")
+            keys = (
+                ("minReplicas", "maxReplicas")
+                if kind == "HPA"
+                else ("minReplicaCount", "maxReplicaCount")
+            )
             least, most = (value_at(autoscaler, "spec", key) for key in keys)
             least = (1 if kind == "HPA" else 0) if least is None else least
             if least == most and workload.names in facts.unfinished:
@@ -93,7 +110,9 @@ def check_bounds(facts: ClusterFacts) -> Iterator[Symptom]:
 def _pinned(facts: ClusterFacts, names: tuple[str, str], subject: str) -> Iterator[Symptom]:
     if holder_of(facts, names) is None:
         namespace, name = names
-        resume, rollback = (commands.line(verb, name, namespace=namespace) for verb in ("resume", "rollback"))
+        resume, rollback = (
+            commands.line(verb, name, namespace=namespace) for verb in ("resume", "rollback")
+        )
         yield Symptom(
             "autoscaler-pinned",
             "fail",

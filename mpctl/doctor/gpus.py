@@ -35,7 +35,10 @@ _GRACE_S = 600
 def is_gpu_node(node: KubeObject) -> bool:
     """Return whether NVIDIA's label, a cloud's accelerator label or the device plugin says that a node has GPUs."""
     labels = value_at(node, "metadata", "labels") or {}
-    accelerator = any(key in labels for key in ("cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator"))
+    accelerator = any(
+        key in labels
+        for key in ("cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator")
+    )
     return labels.get(GPU_LABEL) == "true" or accelerator or allocatable(node) > 0
 
 
@@ -52,7 +55,11 @@ def devices_of(facts: ClusterFacts, node: str) -> int | None:
         for s in facts.listed("resourceslices")
         if value_at(s, "spec", "driver") == DRIVER and value_at(s, "spec", "nodeName") == node
     ]
-    return len({d.get("name") for s in slices for d in list_at(s, "spec", "devices")}) if slices else None
+    return (
+        len({d.get("name") for s in slices for d in list_at(s, "spec", "devices")})
+        if slices
+        else None
+    )
 
 
 def check_nodes(facts: ClusterFacts) -> Iterator[Symptom]:
@@ -74,7 +81,9 @@ def _claiming(facts: ClusterFacts) -> set[str]:
     claiming = {w.title for w in workloads(facts) if list_at(w.template, "spec", "resourceClaims")}
     services = facts.listed("inferenceservices")
     claims = ("spec", "predictor", "resourceClaims")
-    return claiming | {title("InferenceService", service) for service in services if list_at(service, *claims)}
+    return claiming | {
+        title("InferenceService", service) for service in services if list_at(service, *claims)
+    }
 
 
 def check_dra(facts: ClusterFacts) -> Iterator[Symptom]:
@@ -128,14 +137,25 @@ def check_slices(facts: ClusterFacts) -> Iterator[Symptom]:
         if counts[name]:
             yield Symptom("dra-slices", "ok", title("node", node), f"publishes {counts[name]} GPUs")
             continue
-        symptom = "publishes a ResourceSlice without devices" if counts[name] == 0 else "publishes no ResourceSlice"
+        symptom = (
+            "publishes a ResourceSlice without devices"
+            if counts[name] == 0
+            else "publishes no ResourceSlice"
+        )
         young = (age_s(node, facts.now) or _GRACE_S) < _GRACE_S
         cause, fix = _why_silent(facts, node, none_publishes)
         if young:
             cause, fix = "the node is young", "wait ten minutes after it is Ready"
         source = "kubernetes/autoscaler#7530" if young else _DRIVER
         severity: Severity = "note" if young else "warn" if allocatable(node) else "fail"
-        yield Symptom("dra-slices", severity, title("node", node), f"{symptom} of {DRIVER}: {cause}", fix, source)
+        yield Symptom(
+            "dra-slices",
+            severity,
+            title("node", node),
+            f"{symptom} of {DRIVER}: {cause}",
+            fix,
+            source,
+        )
 
 
 def check_double(facts: ClusterFacts) -> Iterator[Symptom]:
@@ -148,7 +168,11 @@ def check_double(facts: ClusterFacts) -> Iterator[Symptom]:
                 f"its GPUs are handed out twice: {allocatable(node)} by the device plugin and "
                 f"{devices_of(facts, full_name(node)[1])} by the DRA driver, which do not know of each other",
                 "turn the device plugin off there"
-                + (" (label gke-no-default-nvidia-gpu-device-plugin=true)" if label(node, _GKE_POOL) else ""),
+                + (
+                    " (label gke-no-default-nvidia-gpu-device-plugin=true)"
+                    if label(node, _GKE_POOL)
+                    else ""
+                ),
                 "NVIDIA DRA driver documentation, coexistence with the device plugin",
             )
 
@@ -156,21 +180,38 @@ def check_double(facts: ClusterFacts) -> Iterator[Symptom]:
 def _why_silent(facts: ClusterFacts, node: KubeObject, none_publishes: bool) -> tuple[str, str]:
     """The likeliest cause and its fix: the plugin does not run on the node, or runs with publishing turned off."""
     plugins = facts.listed("dra-daemonsets")
-    if label(node, GPU_LABEL) != "true" and label(node, "feature.node.kubernetes.io/pci-10de.present") != "true":
-        return "the driver's plugin does not run there, neither of the labels it asks for is on the node", (
-            f"label the pool {GPU_LABEL}=true, or run node-feature-discovery with tolerations for GPU nodes and "
-            "pci.deviceLabelFields [vendor]"
+    if (
+        label(node, GPU_LABEL) != "true"
+        and label(node, "feature.node.kubernetes.io/pci-10de.present") != "true"
+    ):
+        return (
+            "the driver's plugin does not run there, neither of the labels it asks for is on the node",
+            (
+                f"label the pool {GPU_LABEL}=true, or run node-feature-discovery with tolerations for GPU nodes and "
+                "pci.deviceLabelFields [vendor]"
+            ),
         )
-    if none_publishes and plugins and not any(value_at(p, "status", "numberReady") for p in plugins):
+    if (
+        none_publishes
+        and plugins
+        and not any(value_at(p, "status", "numberReady") for p in plugins)
+    ):
         return "the driver's plugin runs on no node", (
-            commands.kubectl("describe", "daemonset", full_name(plugins[0])[1], namespace=full_name(plugins[0])[0])
+            commands.kubectl(
+                "describe",
+                "daemonset",
+                full_name(plugins[0])[1],
+                namespace=full_name(plugins[0])[0],
+            )
         )
     if none_publishes:
         return "no node does; the chart leaves its GPU plugin off unless two values turn it on", (
             "set gpuResourcesEnabledOverride: true and resources.gpus.enabled: true in the chart's values"
         )
     return "other nodes do, so the plugin does not run or fails there", (
-        commands.kubectl("get", "pods", "-A", "-o", "wide", "-l", "app.kubernetes.io/name=nvidia-dra-driver-gpu")
+        commands.kubectl(
+            "get", "pods", "-A", "-o", "wide", "-l", "app.kubernetes.io/name=nvidia-dra-driver-gpu"
+        )
         + "; they must tolerate its taints"
     )
 

@@ -45,7 +45,12 @@ def check_installed(facts: ClusterFacts) -> Iterator[Symptom]:
                 "fail",
                 title("Deployment", controller),
                 "has no available replica: changes to InferenceServices reach no Deployment",
-                commands.kubectl("describe", "deployment", full_name(controller)[1], namespace=facts.kserve_namespace),
+                commands.kubectl(
+                    "describe",
+                    "deployment",
+                    full_name(controller)[1],
+                    namespace=facts.kserve_namespace,
+                ),
                 "KServe administrator guide",
             )
 
@@ -65,7 +70,9 @@ def _missing(facts: ClusterFacts) -> Iterator[Symptom]:
         )
         return
     counts = Counter(workload.kind for workload in workloads(facts))
-    listed = ", ".join(f"{number} {kind}{'' if number == 1 else 's'}" for kind, number in sorted(counts.items()))
+    listed = ", ".join(
+        f"{number} {kind}{'' if number == 1 else 's'}" for kind, number in sorted(counts.items())
+    )
     yield Symptom(
         "kserve-missing",
         "note",
@@ -77,7 +84,13 @@ def _missing(facts: ClusterFacts) -> Iterator[Symptom]:
 def kserve_version(facts: ClusterFacts) -> tuple[tuple[int, int] | None, str]:
     """KServe's major and minor version, and the evidence; None without evidence."""
     for controller in facts.listed("kserve-deployments"):
-        image = next((str(c.get("image")) for c in list_at(controller, "spec", "template", "spec", "containers")), "")
+        image = next(
+            (
+                str(c.get("image"))
+                for c in list_at(controller, "spec", "template", "spec", "containers")
+            ),
+            "",
+        )
         for text, how in (
             (image.partition("@")[0].rpartition(":")[2], f"image {image}"),
             (label(controller, "app.kubernetes.io/version") or "", "label of the controller"),
@@ -100,7 +113,9 @@ def check_version(facts: ClusterFacts) -> Iterator[Symptom]:
         return
     version, how = kserve_version(facts)
     if version is None:
-        yield Symptom("kserve-version", "note", _SUBJECT, "its version is unknown; version checks are skipped")
+        yield Symptom(
+            "kserve-version", "note", _SUBJECT, "its version is unknown; version checks are skipped"
+        )
     elif version < (0, 16):
         yield Symptom(
             "kserve-version",
@@ -178,7 +193,12 @@ def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> I
                 "cert-manager documentation, CA injector",
             )
         elif client.get("url"):
-            yield Symptom("kserve-webhook", "ok", subject, f"webhook {hook.get('name')} is called at {client['url']}")
+            yield Symptom(
+                "kserve-webhook",
+                "ok",
+                subject,
+                f"webhook {hook.get('name')} is called at {client['url']}",
+            )
         service = value_at(client, "service", "name")
         if service:
             called.add(service)
@@ -187,7 +207,12 @@ def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> I
         return
     for service in called:
         mine = [s for s in slices if label(s, "kubernetes.io/service-name") == service]
-        ready = [e for s in mine for e in list_at(s, "endpoints") if value_at(e, "conditions", "ready") is not False]
+        ready = [
+            e
+            for s in mine
+            for e in list_at(s, "endpoints")
+            if value_at(e, "conditions", "ready") is not False
+        ]
         if not ready:
             silent.add(service)
     for service in sorted(silent):

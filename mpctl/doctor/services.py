@@ -44,7 +44,9 @@ def check_probes(facts: ClusterFacts) -> Iterator[Symptom]:
         if {"httpGet", "exec", "grpc"} & set(ready):
             continue
         early = "which passes long before the model is loaded: requests fail during every start"
-        bare = "tcpSocket" in ready or workload.kind == "InferenceService"  # KServe adds one where none is
+        bare = (
+            "tcpSocket" in ready or workload.kind == "InferenceService"
+        )  # KServe adds one where none is
         port = port_of(workload.engine)
         yield Symptom(
             "probe-tcp",
@@ -59,7 +61,9 @@ def check_probes(facts: ClusterFacts) -> Iterator[Symptom]:
 def check_stuck(facts: ClusterFacts) -> Iterator[Symptom]:
     for workload in every_service(facts):
         reasons = [why for pod in workload.pods(facts) if (why := pod_trouble(facts, pod))]
-        progressing, failure = (condition(workload.record, kind) for kind in ("Progressing", "ReplicaFailure"))
+        progressing, failure = (
+            condition(workload.record, kind) for kind in ("Progressing", "ReplicaFailure")
+        )
         if value_at(progressing, "reason") == "ProgressDeadlineExceeded":
             reasons.append(str(value_at(progressing, "message")))
         if value_at(failure, "status") == "True":
@@ -87,15 +91,29 @@ def pod_trouble(facts: ClusterFacts, pod: KubeObject) -> str | None:
         return None
     scheduled = condition(pod, "PodScheduled")
     if value_at(scheduled, "reason") == "Unschedulable":
-        return f"pod {name} cannot be scheduled: {value_at(scheduled, 'message')}{_claims(facts, pod)}"
-    pending = value_at(pod, "status", "phase") == "Pending" and not value_at(pod, "spec", "nodeName")
+        return (
+            f"pod {name} cannot be scheduled: {value_at(scheduled, 'message')}{_claims(facts, pod)}"
+        )
+    pending = value_at(pod, "status", "phase") == "Pending" and not value_at(
+        pod, "spec", "nodeName"
+    )
     if pending and scheduled is None and (age_s(pod, facts.now) or 0) > _SILENT_S:
         return f"pod {name} is ignored by the scheduler{_claims(facts, pod)}"
-    for status in (*list_at(pod, "status", "initContainerStatuses"), *list_at(pod, "status", "containerStatuses")):
+    for status in (
+        *list_at(pod, "status", "initContainerStatuses"),
+        *list_at(pod, "status", "containerStatuses"),
+    ):
         reason = value_at(status, "state", "waiting", "reason")
-        if reason in ("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"):
+        if reason in (
+            "CrashLoopBackOff",
+            "ImagePullBackOff",
+            "ErrImagePull",
+            "CreateContainerConfigError",
+        ):
             restarts = status.get("restartCount", 0)
-            return f"container {status.get('name')} of pod {name} is in {reason} ({restarts} restarts)"
+            return (
+                f"container {status.get('name')} of pod {name} is in {reason} ({restarts} restarts)"
+            )
     return None
 
 
@@ -108,7 +126,9 @@ def _claims(facts: ClusterFacts, pod: KubeObject) -> str:
         if template and were_read and facts.of(resource, full_name(pod)[0], template) is None:
             reasons.append(f"ResourceClaimTemplate {template} not found")
         else:
-            reasons.append(f"it claims {claim.get('name')} from {template or claim.get('resourceClaimName')}")
+            reasons.append(
+                f"it claims {claim.get('name')} from {template or claim.get('resourceClaimName')}"
+            )
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
@@ -156,7 +176,9 @@ def _rollout(service: KubeObject) -> str:
 
 def check_specs(facts: ClusterFacts) -> Iterator[Symptom]:
     for service in facts.listed("inferenceservices"):
-        mode = annotation(service, MODE) or str(value_at(service, "status", "deploymentMode") or "Standard")
+        mode = annotation(service, MODE) or str(
+            value_at(service, "status", "deploymentMode") or "Standard"
+        )
         standard = mode in ("Standard", "RawDeployment")
         if list_at(service, "spec", "canary"):
             yield Symptom(
@@ -207,16 +229,26 @@ def check_request_path(facts: ClusterFacts) -> Iterator[Symptom]:
     for workload in workloads(facts):
         namespace, name = workload.names
         routes = [route for route in facts.listed("httproutes") if full_name(route)[0] == namespace]
-        services = [service for service in facts.listed("services") if full_name(service)[0] == namespace]
+        services = [
+            service for service in facts.listed("services") if full_name(service)[0] == namespace
+        ]
         backends = {f"{name}-predictor"} if workload.kind == "InferenceService" else set()
         limits = route_limits(routes, backends | selected_services(services, workload.labels), name)
         pod, engine = value_at(workload.template, "spec"), workload.engine
         budget = workload.missing_budget(budgets)
         warnings = path_findings(
-            workload.kind, limits, pod, engine, image=workload.image, port=port_of(engine), budget=budget
+            workload.kind,
+            limits,
+            pod,
+            engine,
+            image=workload.image,
+            port=port_of(engine),
+            budget=budget,
         )
         for warning in warnings:
-            yield Symptom(warning.id, "warn", workload.title, warning.reason, warning.todo, warning.source)
+            yield Symptom(
+                warning.id, "warn", workload.title, warning.reason, warning.todo, warning.source
+            )
 
 
 def check_known_bad(facts: ClusterFacts) -> Iterator[Symptom]:
@@ -227,7 +259,9 @@ def check_known_bad(facts: ClusterFacts) -> Iterator[Symptom]:
         findings = () if service is None else running_findings(service, engine_version=release)
         for finding in findings:
             if finding.severity == "refuse":
-                yield Symptom(finding.id, "fail", workload.title, finding.reason, finding.todo, finding.source)
+                yield Symptom(
+                    finding.id, "fail", workload.title, finding.reason, finding.todo, finding.source
+                )
         if possible := [finding for finding in findings if finding.severity == "warn"]:
             listed = ", ".join(finding.id for finding in possible)
             yield Symptom(
@@ -241,16 +275,32 @@ def check_known_bad(facts: ClusterFacts) -> Iterator[Symptom]:
 def _service_of(workload: Workload, facts: ClusterFacts) -> Service | None:
     """The engine as a service of its own; None where its words cannot be read. Start scripts of KServe pass the
     arguments on, so those count without the script."""
-    whole = {key: workload.engine[key] for key in ("image", "env", "command", "args") if workload.engine.get(key)}
+    whole = {
+        key: workload.engine[key]
+        for key in ("image", "env", "command", "args")
+        if workload.engine.get(key)
+    }
     service = _read(workload, whole) or _read(workload, {**whole, "image": "vllm", "command": []})
-    stored = value_at(facts.of("inferenceservices", *workload.names), "spec", "predictor", "model", "storageUri")
-    mounts = (Storage(str(stored), "/mnt/models"),) if stored and workload.kind == "InferenceService" else ()
+    stored = value_at(
+        facts.of("inferenceservices", *workload.names), "spec", "predictor", "model", "storageUri"
+    )
+    mounts = (
+        (Storage(str(stored), "/mnt/models"),)
+        if stored and workload.kind == "InferenceService"
+        else ()
+    )
     return None if service is None else replace(service, storage=mounts)
 
 
 def _read(workload: Workload, engine: KubeObject) -> Service | None:
-    pod = {"containers": [{"name": "engine", **{key: value for key, value in engine.items() if value}}]}
-    document = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": workload.names[1]}}
+    pod = {
+        "containers": [{"name": "engine", **{key: value for key, value in engine.items() if value}}]
+    }
+    document = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": workload.names[1]},
+    }
     try:
         text = json.dumps({**document, "spec": {"template": {"spec": pod}}})
         return next(iter(load(text, file=workload.title)), None)

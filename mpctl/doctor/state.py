@@ -50,13 +50,23 @@ class ClusterFacts:
 
     now: datetime  # with a zone, for ages
     namespace: str | None = None  # the one that was read, None for all
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # API group -> versions served
-    objects: Mapping[str, Sequence[KubeObject]] = field(default_factory=dict)  # plural resource name -> objects
-    unread: Mapping[str, str] = field(default_factory=dict)  # resource -> why it was not read; it may exist
-    kserve_fields: frozenset[str] | None = None  # dotted paths below an InferenceService's spec, where asked for
+    groups: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # API group -> versions served
+    objects: Mapping[str, Sequence[KubeObject]] = field(
+        default_factory=dict
+    )  # plural resource name -> objects
+    unread: Mapping[str, str] = field(
+        default_factory=dict
+    )  # resource -> why it was not read; it may exist
+    kserve_fields: frozenset[str] | None = (
+        None  # dotted paths below an InferenceService's spec, where asked for
+    )
     kserve_namespace: str = "kserve"
     denied: tuple[Denied, ...] | None = None  # None where nobody asked
-    owners: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (namespace, service) -> another writer
+    owners: Mapping[tuple[str, str], str] = field(
+        default_factory=dict
+    )  # (namespace, service) -> another writer
     unfinished: Mapping[tuple[str, str], str] = field(
         default_factory=dict
     )  # -> the operation that its ledger leaves open
@@ -98,7 +108,9 @@ def list_at(item: Any, *keys: str) -> Sequence[Any]:
 
 def full_name(item: KubeObject) -> tuple[str, str]:
     """Namespace (empty for a cluster's own object) and name."""
-    return str(value_at(item, "metadata", "namespace") or ""), str(value_at(item, "metadata", "name"))
+    return str(value_at(item, "metadata", "namespace") or ""), str(
+        value_at(item, "metadata", "name")
+    )
 
 
 def title(kind: str, item: KubeObject) -> str:
@@ -145,7 +157,9 @@ def is_budgeted(budgets: Iterable[KubeObject], labels: Mapping[str, str]) -> boo
 
 def selects(selector: Any, labels: Mapping[str, str]) -> bool:
     """Return whether a LabelSelector (matchLabels and matchExpressions) matches; an empty one matches everything."""
-    if any(labels.get(key) != value for key, value in (value_at(selector, "matchLabels") or {}).items()):
+    if any(
+        labels.get(key) != value for key, value in (value_at(selector, "matchLabels") or {}).items()
+    ):
         return False
     return all(_matches(rule, labels) for rule in list_at(selector, "matchExpressions"))
 

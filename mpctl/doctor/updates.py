@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, full_name, list_at, selects, value_at
+from mpctl.doctor.state import (
+    ClusterFacts,
+    KubeObject,
+    Symptom,
+    full_name,
+    list_at,
+    selects,
+    value_at,
+)
 from mpctl.doctor.workloads import Workload, workloads
 from mpctl.estimate.capacity import excluded, exclusion_reason, gpu_nodes, is_finished
 from mpctl.estimate.quota import Amounts, amount, exceeded_quotas, requested, total
@@ -43,7 +51,10 @@ def strategy(workload: Workload) -> tuple[int, int]:
     spec, replicas = value_at(workload.record, "spec"), workload.replicas
     rolling, defaults = value_at(spec, "strategy", "rollingUpdate"), ("25%", "25%")
     if value_at(spec, "leaderWorkerTemplate"):
-        rolling, defaults = value_at(spec, "rolloutStrategy", "rollingUpdateConfiguration"), ("0", "1")
+        rolling, defaults = (
+            value_at(spec, "rolloutStrategy", "rollingUpdateConfiguration"),
+            ("0", "1"),
+        )
     if value_at(spec, "strategy", "type") == "Recreate":
         return 0, replicas
     surge, unavailable = (
@@ -65,7 +76,10 @@ class _Room:
 
     def slots(self, node: KubeObject, pod: Mapping[str, Any]) -> int:
         """Pods that the free resources of a node are enough for."""
-        allocatable, used = value_at(node, "status", "allocatable") or {}, self.used.get(full_name(node)[1], {})
+        allocatable, used = (
+            value_at(node, "status", "allocatable") or {},
+            self.used.get(full_name(node)[1], {}),
+        )
         counts = [_MANY]
         for name, needed in requested(pod).items():
             if needed and ("/" in name or name in allocatable):
@@ -86,15 +100,26 @@ def _room(facts: ClusterFacts) -> _Room | None:
     if nodes is None:
         return None
     pods = {full_name(pod): pod for name in (ALL_PODS, "pods") for pod in facts.listed(name)}
-    staying = [p for p in pods.values() if not is_finished(p) and not value_at(p, "metadata", "deletionTimestamp")]
+    staying = [
+        p
+        for p in pods.values()
+        if not is_finished(p) and not value_at(p, "metadata", "deletionTimestamp")
+    ]
     counted = known and facts.read("resourceclaims") is not None
     kinds = {"nodes": "Node", "resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim"}
-    items = [{**item, "kind": kind} for resource, kind in kinds.items() for item in facts.listed(resource)]
+    items = [
+        {**item, "kind": kind}
+        for resource, kind in kinds.items()
+        for item in facts.listed(resource)
+    ]
     devices = {node.name: node.free for node in gpu_nodes([{"items": items}])} if counted else None
     by_node: dict[str, list[KubeObject]] = {}
     for pod in staying:
         by_node.setdefault(str(value_at(pod, "spec", "nodeName")), []).append(pod)
-    used = {name: total(requested(value_at(pod, "spec")) for pod in on_node) for name, on_node in by_node.items()}
+    used = {
+        name: total(requested(value_at(pod, "spec")) for pod in on_node)
+        for name, on_node in by_node.items()
+    }
     return _Room(nodes, by_node, used, devices)
 
 
@@ -106,8 +131,17 @@ def check_surge(facts: ClusterFacts) -> Iterator[Symptom]:
     for workload in workloads(facts):
         surge, unavailable = strategy(workload)
         pod = value_at(workload.template, "spec") or {}
-        devices = _templates(pod) or any("/" in name for name in requested(pod)) or _terms(workload.template)
-        if unavailable or not workload.replicas or not devices or (_templates(pod) and room.devices is None):
+        devices = (
+            _templates(pod)
+            or any("/" in name for name in requested(pod))
+            or _terms(workload.template)
+        )
+        if (
+            unavailable
+            or not workload.replicas
+            or not devices
+            or (_templates(pod) and room.devices is None)
+        ):
             continue
         obstacle = _obstacle(workload, pod, room, facts)
         if obstacle is None:
@@ -125,19 +159,32 @@ def check_surge(facts: ClusterFacts) -> Iterator[Symptom]:
         )
 
 
-def _obstacle(workload: Workload, pod: Mapping[str, Any], room: _Room, facts: ClusterFacts) -> str | None:
+def _obstacle(
+    workload: Workload, pod: Mapping[str, Any], room: _Room, facts: ClusterFacts
+) -> str | None:
     """Return why no node takes a new pod; None when one does."""
     size = int(value_at(workload.record, "spec", "leaderWorkerTemplate", "size") or 1)
     homes = {value_at(own, "spec", "nodeName") for own in workload.pods(facts)}
-    tolerated = [taint for n in room.nodes if full_name(n)[1] in homes for taint in list_at(n, "spec", "taints")]
+    tolerated = [
+        taint
+        for n in room.nodes
+        if full_name(n)[1] in homes
+        for taint in list_at(n, "spec", "taints")
+    ]
     tolerated += [{"key": name} for name in requested(pod) if "/" in name]  # admission adds these
     tolerations = [{"key": taint.get("key"), "operator": "Exists"} for taint in tolerated]
     tolerant = {**pod, "tolerations": [*list_at(pod, "tolerations"), *tolerations]}
-    usable = [n for n in room.nodes if not excluded(n) and not exclusion_reason(tolerant, n) and _in_affinity(pod, n)]
+    usable = [
+        n
+        for n in room.nodes
+        if not excluded(n) and not exclusion_reason(tolerant, n) and _in_affinity(pod, n)
+    ]
     free = [node for node in usable if room.slots(node, pod)]
     if sum(room.slots(node, pod) for node in free) < size:
         claims = {"GPU claims": Decimal(_templates(pod))} if _templates(pod) else {}
-        wanted = ", ".join(f"{name} {value:f}" for name, value in {**requested(pod), **claims}.items())
+        wanted = ", ".join(
+            f"{name} {value:f}" for name, value in {**requested(pod), **claims}.items()
+        )
         return f"none of {len(room.nodes)} nodes has room for it ({wanted})"
     if all(_repelled(workload, pod, node, room) for node in free):
         return "a required podAntiAffinity excludes every node that has room"
@@ -145,9 +192,13 @@ def _obstacle(workload: Workload, pod: Mapping[str, Any], room: _Room, facts: Cl
 
 
 def _in_affinity(pod: Mapping[str, Any], node: KubeObject) -> bool:
-    required = value_at(pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    required = value_at(
+        pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
+    )
     terms = list_at(required, "nodeSelectorTerms")
-    return not terms or any(selects(term, value_at(node, "metadata", "labels") or {}) for term in terms)
+    return not terms or any(
+        selects(term, value_at(node, "metadata", "labels") or {}) for term in terms
+    )
 
 
 def _repelled(workload: Workload, pod: Mapping[str, Any], node: KubeObject, room: _Room) -> bool:
@@ -155,17 +206,26 @@ def _repelled(workload: Workload, pod: Mapping[str, Any], node: KubeObject, room
     new = {"metadata": {"namespace": workload.names[0], "labels": workload.labels}, "spec": pod}
     for other in room.nodes:
         for running in room.pods.get(full_name(other)[1], ()):
-            terms = (*((t, new, running) for t in _terms(new)), *((t, running, new) for t in _terms(running)))
+            terms = (
+                *((t, new, running) for t in _terms(new)),
+                *((t, running, new) for t in _terms(running)),
+            )
             for term, owner, target in terms:
                 key = str(term.get("topologyKey"))
                 domain = _domain(node, key)
-                if domain is not None and domain == _domain(other, key) and _selected(term, owner, target):
+                if (
+                    domain is not None
+                    and domain == _domain(other, key)
+                    and _selected(term, owner, target)
+                ):
                     return True
     return False
 
 
 def _terms(pod: KubeObject) -> Sequence[Any]:
-    return list_at(pod, "spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    return list_at(
+        pod, "spec", "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
+    )
 
 
 def _domain(node: KubeObject, key: str) -> str | None:
@@ -188,13 +248,19 @@ def check_quotas(facts: ClusterFacts) -> Iterator[Symptom]:
     """Quotas without room for one more pod of a service."""
     for workload in workloads(facts):
         quotas, ranges = (
-            [item for item in facts.listed(name) if full_name(item)[0] == workload.names[0] and item.get("spec")]
+            [
+                item
+                for item in facts.listed(name)
+                if full_name(item)[0] == workload.names[0] and item.get("spec")
+            ]
             for name in ("resourcequotas", "limitranges")
         )
         pod = value_at(workload.template, "spec")
         if not pod or not workload.replicas or facts.read("limitranges") is None:
             continue
-        waits = "" if strategy(workload)[1] else ", and no change of the service can start its new pod"
+        waits = (
+            "" if strategy(workload)[1] else ", and no change of the service can start its new pod"
+        )
         for fault in exceeded_quotas(quotas, ranges, [pod], {}):
             yield Symptom(
                 "quota-full",

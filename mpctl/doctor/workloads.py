@@ -79,7 +79,9 @@ class Workload:
         elif value_at(self.record, "spec", "leaderWorkerTemplate"):
             selector = {"matchLabels": {SET_LABEL: full_name(self.record)[1]}}
         for pod in facts.listed("pods") if selector else ():
-            if full_name(pod)[0] == self.names[0] and selects(selector, value_at(pod, "metadata", "labels") or {}):
+            if full_name(pod)[0] == self.names[0] and selects(
+                selector, value_at(pod, "metadata", "labels") or {}
+            ):
                 yield pod
 
     def missing_budget(self, budgets: Sequence[KubeObject] | None) -> str | None:
@@ -87,10 +89,14 @@ class Workload:
         if budgets is None or self.replicas < 2:
             return None
         namespace, name = self.names
-        if is_budgeted((budget for budget in budgets if full_name(budget)[0] == namespace), self.labels):
+        if is_budgeted(
+            (budget for budget in budgets if full_name(budget)[0] == namespace), self.labels
+        ):
             return None
         selected = value_at(self.record, "spec", "selector", "matchLabels") or {SET_LABEL: name}
-        return budget_command(namespace, name, ",".join(f"{key}={value}" for key, value in selected.items()))
+        return budget_command(
+            namespace, name, ",".join(f"{key}={value}" for key, value in selected.items())
+        )
 
 
 def workloads(facts: ClusterFacts) -> Iterator[Workload]:
@@ -99,11 +105,23 @@ def workloads(facts: ClusterFacts) -> Iterator[Workload]:
         deployment = facts.of("deployments", full_name(service)[0], predictor(service)) or {}
         if engine := engine_of(deployment):
             template = value_at(deployment, "spec", "template")
-            yield Workload("InferenceService", full_name(service), service, deployment, template, engine)
+            yield Workload(
+                "InferenceService", full_name(service), service, deployment, template, engine
+            )
     for own_kind in ("Deployment", "LeaderWorkerSet"):
         for record in facts.listed(_OBJECTS[own_kind]):
-            owner = next((o for o in list_at(record, "metadata", "ownerReferences") if value_at(o, "controller")), None)
-            kind, name = str(value_at(owner, "kind") or own_kind), value_at(owner, "name") or full_name(record)[1]
+            owner = next(
+                (
+                    o
+                    for o in list_at(record, "metadata", "ownerReferences")
+                    if value_at(o, "controller")
+                ),
+                None,
+            )
+            kind, name = (
+                str(value_at(owner, "kind") or own_kind),
+                value_at(owner, "name") or full_name(record)[1],
+            )
             if kind not in _OBJECTS or label(record, SERVICE_LABEL) is not None:
                 continue
             names, template = (full_name(record)[0], str(name)), _template(record)
@@ -128,7 +146,9 @@ def every_service(facts: ClusterFacts) -> Iterator[Workload]:
 def engine_of(deployment: KubeObject) -> KubeObject | None:
     """The engine's container of a Deployment."""
     containers = list_at(deployment, "spec", "template", "spec", "containers")
-    return next((c for c in containers if c.get("name") == CONTAINER), containers[0] if containers else None)
+    return next(
+        (c for c in containers if c.get("name") == CONTAINER), containers[0] if containers else None
+    )
 
 
 def _template(record: KubeObject) -> KubeObject:
@@ -141,4 +161,6 @@ def _template(record: KubeObject) -> KubeObject:
 def _is_vllm(container: KubeObject) -> bool:
     command, args = list_at(container, "command"), list_at(container, "args")
     words = [str(argument) for argument in command] or None
-    return is_vllm_start(str(container.get("image") or ""), words, [str(argument) for argument in args])
+    return is_vllm_start(
+        str(container.get("image") or ""), words, [str(argument) for argument in args]
+    )

@@ -45,9 +45,15 @@ def gpu_nodes(documents: Iterable[Mapping[str, Any]]) -> tuple[GpuNode, ...]:
     """The GPU nodes among ``documents``, with devices from ResourceSlices and allocations from ResourceClaims."""
     cluster_objects = [item for document in documents for item in objects(document)]
     slices = [
-        item for item in cluster_objects if item.get("kind") == "ResourceSlice" and _spec(item).get("driver") == DRIVER
+        item
+        for item in cluster_objects
+        if item.get("kind") == "ResourceSlice" and _spec(item).get("driver") == DRIVER
     ]
-    pools = {_spec(item)["pool"]["name"]: _spec(item).get("nodeName") for item in slices if "pool" in _spec(item)}
+    pools = {
+        _spec(item)["pool"]["name"]: _spec(item).get("nodeName")
+        for item in slices
+        if "pool" in _spec(item)
+    }
     devices: dict[str, set[str]] = {}
     for item in slices:
         names = {device["name"] for device in _spec(item).get("devices") or []}
@@ -64,7 +70,9 @@ def gpu_nodes(documents: Iterable[Mapping[str, Any]]) -> tuple[GpuNode, ...]:
         if labels.get(GPU_LABEL) != "true" and name not in devices:
             continue
         published = len(devices.get(name, ()))
-        nodes.append(GpuNode(name, excluded(item), name in devices, published, len(taken.get(name, ()))))
+        nodes.append(
+            GpuNode(name, excluded(item), name in devices, published, len(taken.get(name, ())))
+        )
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
@@ -86,7 +94,9 @@ def assess_fit(need: Need, nodes: Sequence[GpuNode]) -> tuple[bool, tuple[str, .
     slots = sum(node.free // need.gpus for node in nodes)
     total, free = sum(node.devices for node in nodes), sum(node.free for node in nodes)
     reasons = [f"{free} of {total} GPUs on {len(nodes)} nodes are free"]
-    reasons += [f"{node.name} is {node.excluded}: it takes no pod" for node in nodes if node.excluded]
+    reasons += [
+        f"{node.name} is {node.excluded}: it takes no pod" for node in nodes if node.excluded
+    ]
     silent = [node.name for node in nodes if not node.published]
     if silent:
         reasons.append(
@@ -140,7 +150,9 @@ def counted_node(node: Json, pods: Sequence[Json]) -> GpuNode | None:
     devices = int((status.get("allocatable") or {}).get(EXTENDED) or 0)
     if not devices:
         return None
-    running = [p for p in pods if (p.get("spec") or {}).get("nodeName") == name and not is_finished(p)]
+    running = [
+        p for p in pods if (p.get("spec") or {}).get("nodeName") == name and not is_finished(p)
+    ]
     taken = sum(gpus_of(p["spec"]) for p in running if not p["spec"].get("resourceClaims"))
     return GpuNode(name, excluded(node), True, devices, taken)
 

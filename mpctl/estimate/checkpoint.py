@@ -20,14 +20,26 @@ from mpctl.methods.preflight.preflight_rule import NAMES_NO_SCHEME, CheckpointFa
 _MOE_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "F32": 4, "BF16": 2, "F16": 2}
 # Keys under which a head's configuration names the model it was trained for, the most explicit first.
-_TARGETS = ("target_model_name_or_path", "base_model_name_or_path", "verifier_name_or_path", "target_model")
+_TARGETS = (
+    "target_model_name_or_path",
+    "base_model_name_or_path",
+    "verifier_name_or_path",
+    "target_model",
+)
 # The kinds of checkpoint that are no complete model; the longest name first, as eagle3 holds eagle.
-_KINDS = sorted({row.checkpoint for row in METHODS.values() if row.checkpoint not in (None, "model")}, key=len)[::-1]
+_KINDS = sorted(
+    {row.checkpoint for row in METHODS.values() if row.checkpoint not in (None, "model")}, key=len
+)[::-1]
 # Method names in speculators' configurations that differ from the kind of the checkpoint.
 _SPECULATORS = {row.name.replace("-", ""): row.checkpoint for row in METHODS.values()}
-_SPECULATORS |= {variant.name.lower(): row.checkpoint for row in METHODS.values() for variant in row.variants}
+_SPECULATORS |= {
+    variant.name.lower(): row.checkpoint for row in METHODS.values() for variant in row.variants
+}
 _VARIANTS = {
-    name: row.checkpoint for row in METHODS.values() for variant in row.variants for name in variant.architectures
+    name: row.checkpoint
+    for row in METHODS.values()
+    for variant in row.variants
+    for name in variant.architectures
 }
 # Keys under which a target's configuration counts its MTP layers (vLLM 0.32.0, SpeculativeConfig.hf_config_override).
 _MTP_KEYS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
@@ -71,17 +83,24 @@ def tokenizer_digests(tokenizer: Mapping[str, Any]) -> TokenizerDigests | None:
         for token in added
         if isinstance(token, Mapping) and "id" in token and "content" in token
     )
-    return TokenizerDigests(_digest([model.get("type"), model["vocab"], _merges(model)]), _digest(plain))
+    return TokenizerDigests(
+        _digest([model.get("type"), model["vocab"], _merges(model)]), _digest(plain)
+    )
 
 
 def _merges(model: Mapping[str, Any]) -> list[list[str]]:
     """Merges as pairs: written as "a b" or as ["a", "b"], depending on the library's age."""
     merges = model.get("merges") or []
-    return [merge.split(" ", 1) if isinstance(merge, str) else [str(part) for part in merge] for merge in merges]
+    return [
+        merge.split(" ", 1) if isinstance(merge, str) else [str(part) for part in merge]
+        for merge in merges
+    ]
 
 
 def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def describe_model(
@@ -149,16 +168,27 @@ def _rope_theta(inner: Mapping[str, Any]) -> float | None:
     """The base where transformers 5 writes it, else where earlier ones did; None where layers have several."""
     parameters = inner.get("rope_parameters")
     theta = (parameters if isinstance(parameters, Mapping) else inner).get("rope_theta")
-    return float(theta) if isinstance(theta, int | float) and not isinstance(theta, bool) and theta > 0 else None
+    return (
+        float(theta)
+        if isinstance(theta, int | float) and not isinstance(theta, bool) and theta > 0
+        else None
+    )
 
 
 def _mrope(config: Mapping[str, Any]) -> bool:
     """Return whether positions have several dimensions, by vLLM's own test (0.32.0, uses_mrope)."""
     thinker = config.get("thinker_config")
-    parts = [config, *(config.get(key) for key in ("text_config", "transformer_layer_config")), thinker]
+    parts = [
+        config,
+        *(config.get(key) for key in ("text_config", "transformer_layer_config")),
+        thinker,
+    ]
     parts.append(thinker.get("text_config") if isinstance(thinker, Mapping) else None)
     ropes = [
-        part.get(key) for part in parts if isinstance(part, Mapping) for key in ("rope_parameters", "rope_scaling")
+        part.get(key)
+        for part in parts
+        if isinstance(part, Mapping)
+        for key in ("rope_parameters", "rope_scaling")
     ]
     return any(isinstance(rope, Mapping) and "mrope_section" in rope for rope in ropes)
 
@@ -194,9 +224,13 @@ def _quantization(quantized: Mapping[str, Any]) -> str | None:
     if method != NAMES_NO_SCHEME:
         return method
     groups = quantized.get("config_groups")
-    schemes = {_scheme(group) for group in groups.values()} if isinstance(groups, Mapping) else set()
+    schemes = (
+        {_scheme(group) for group in groups.values()} if isinstance(groups, Mapping) else set()
+    )
     recognised = sorted(scheme for scheme in schemes if scheme is not None)
-    return " ".join((method, *recognised)) if recognised and len(recognised) == len(schemes) else None
+    return (
+        " ".join((method, *recognised)) if recognised and len(recognised) == len(schemes) else None
+    )
 
 
 def _scheme(group: object) -> str | None:
@@ -220,7 +254,13 @@ _NO_TEXT = re.compile(
 def _no_text(config: Mapping[str, Any]) -> str | None:
     """The class of a configuration that generates no text; empty for another, None where it names none."""
     names = config.get("architectures") or config.get("_class_name")
-    classes = [str(name) for name in names] if isinstance(names, list) else [names] if isinstance(names, str) else []
+    classes = (
+        [str(name) for name in names]
+        if isinstance(names, list)
+        else [names]
+        if isinstance(names, str)
+        else []
+    )
     return next((name for name in classes if _NO_TEXT.fullmatch(name)), "") if classes else None
 
 
@@ -232,7 +272,11 @@ def _dtype(config: Mapping[str, Any]) -> str | None:
 def _kv_dtype(quantized: Mapping[str, Any]) -> str | None:
     """The KV cache's dtype a quantised checkpoint brings: compressed-tensors' scheme, or ModelOpt's name."""
     scheme = quantized.get("kv_cache_scheme")
-    if isinstance(scheme, Mapping) and scheme.get("type") == "float" and scheme.get("num_bits") == 8:
+    if (
+        isinstance(scheme, Mapping)
+        and scheme.get("type") == "float"
+        and scheme.get("num_bits") == 8
+    ):
         return "fp8"
     name = quantized.get("kv_cache_quant_algo")
     return name.lower() if isinstance(name, str) else None
@@ -262,7 +306,11 @@ def _names_mask_token(config: Mapping[str, Any]) -> bool:
 def _block_size(config: Mapping[str, Any]) -> int | None:
     part = config.get("dflash_config")
     inside = part.get("block_size") if isinstance(part, Mapping) else None
-    return _whole(inside) or _whole(config.get("block_size")) or _whole(config.get("dspark_block_size"))
+    return (
+        _whole(inside)
+        or _whole(config.get("block_size"))
+        or _whole(config.get("dspark_block_size"))
+    )
 
 
 def _mtp_layers(config: Mapping[str, Any]) -> int | None:
@@ -280,16 +328,26 @@ def _mtp_layers(config: Mapping[str, Any]) -> int | None:
 _RECURRENT = {
     "kda": ("linear_attn_config",),
     "gdn": ("linear_num_value_heads",),
-    "mamba2": ("mamba_d_state", "mamba_d_ssm", "ssm_state_size", "hybrid_override_pattern", "mamba_ngroups"),
+    "mamba2": (
+        "mamba_d_state",
+        "mamba_d_ssm",
+        "ssm_state_size",
+        "hybrid_override_pattern",
+        "mamba_ngroups",
+    ),
 }
 
 
 def _recurrent(config: Mapping[str, Any]) -> str:
     """Return ``kda``, ``gdn`` or ``mamba2`` by the keys of the layers that keep a state, else ``none``."""
     layers = config.get("layer_types")
-    if isinstance(layers, list) and all("attention" in str(layer) and layer != "linear_attention" for layer in layers):
+    if isinstance(layers, list) and all(
+        "attention" in str(layer) and layer != "linear_attention" for layer in layers
+    ):
         return "none"  # Granite 4 has models of the hybrid's type without a recurrent layer
-    return next((kind for kind, keys in _RECURRENT.items() if any(config.get(key) for key in keys)), "none")
+    return next(
+        (kind for kind, keys in _RECURRENT.items() if any(config.get(key) for key in keys)), "none"
+    )
 
 
 def _template_thinks(template: str) -> bool | None:
@@ -302,12 +360,18 @@ def _template_thinks(template: str) -> bool | None:
     return True if "enable_thinking" in template else None
 
 
-def _draft_kind(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]] | None = None) -> str | None:
+def _draft_kind(
+    config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]] | None = None
+) -> str | None:
     declared = str(config.get("speculators_model_type") or "")
-    variant = next((_VARIANTS[str(n)] for n in config.get("architectures") or [] if str(n) in _VARIANTS), None)
+    variant = next(
+        (_VARIANTS[str(n)] for n in config.get("architectures") or [] if str(n) in _VARIANTS), None
+    )
     if variant is not None:
         return variant
-    names = " ".join(config.get("architectures") or []).lower() + (_SPECULATORS.get(declared) or declared)
+    names = " ".join(config.get("architectures") or []).lower() + (
+        _SPECULATORS.get(declared) or declared
+    )
     for kind in _KINDS:
         if kind.replace("_", "") in names.replace("_", ""):
             return kind

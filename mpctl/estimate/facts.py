@@ -51,14 +51,21 @@ def facts_of(
         data_parallel=_integer(command.get("data-parallel-size")) or 1,
         thinking=_thinking(service, target),
         enable_lora=command.has("enable-lora"),
-        prefix_caching=_prefix_caching(tuple(command.argv), engine_version or service.image, target.recurrent),
+        prefix_caching=_prefix_caching(
+            tuple(command.argv), engine_version or service.image, target.recurrent
+        ),
         async_scheduling=command.has("async-scheduling"),
         kv_cache_dtype=command.get("kv-cache-dtype") or target.kv_cache_dtype,
         quantization=_quantization(command.get("quantization"), target),
         temperature=temperature,
         decode_end=_kv_end(command, engine_version or service.image, service.model, target),
         prefill_ends=tuple(
-            _kv_end(EngineCommand(argv), service.prefill_image or engine_version or service.image, None, target)
+            _kv_end(
+                EngineCommand(argv),
+                service.prefill_image or engine_version or service.image,
+                None,
+                target,
+            )
             for argv in service.prefill_args
         ),
         uses_storage_uris=len(service.storage) > 1,
@@ -97,7 +104,8 @@ def _verifier_by_name(service: Service) -> str | None:
     mounted = [
         storage.uri
         for storage in service.storage
-        if (model is None and len(service.storage) == 1) or f"{model}/".startswith(f"{storage.mount_path}/")
+        if (model is None and len(service.storage) == 1)
+        or f"{model}/".startswith(f"{storage.mount_path}/")
     ]
     match = next(filter(None, (_SPECULATOR.search(text) for text in (model or "", *mounted))), None)
     return None if match is None else match[1] or "the model that it was trained for"
@@ -111,7 +119,9 @@ def _generates(command: EngineCommand) -> bool:
 _DISABLED = "disable-hybrid-kv-cache-manager"
 
 
-def _kv_end(command: EngineCommand, engine: str | None, model: str | None, target: ModelFacts) -> KvEnd:
+def _kv_end(
+    command: EngineCommand, engine: str | None, model: str | None, target: ModelFacts
+) -> KvEnd:
     """An engine as NIXL compares it with others. vLLM decides over layers of several kinds by their classes, and over
     dtypes of 32 bits by the device: then dimensions and dtype stay unknown."""
     dtype = command.get("dtype")
@@ -119,11 +129,17 @@ def _kv_end(command: EngineCommand, engine: str | None, model: str | None, targe
         dtype = target.dtype if target.dtype in ("bfloat16", "float16") else None
     named = command.flags().keys() & {f"--{_DISABLED}", f"--no-{_DISABLED}"}
     connector = " ".join(
-        value or "" for flag, value in command.flags().items() if flag.startswith("--kv-transfer-config")
+        value or ""
+        for flag, value in command.flags().items()
+        if flag.startswith("--kv-transfer-config")
     )
     alone = "Nixl" in connector and "Multi" not in connector
     cache = command.get("kv-cache-dtype")
-    shape = None if target.shape is None or target.shape.hybrid or command.get("hf-overrides") else target.shape
+    shape = (
+        None
+        if target.shape is None or target.shape.hybrid or command.get("hf-overrides")
+        else target.shape
+    )
     return KvEnd(
         engine=engine,
         model=command.model or model,
@@ -198,7 +214,11 @@ def target_name_of(service: Service, checkpoint: str | None = None) -> str | Non
     None when none of them says. A path inside the container is no name, but what is mounted there may have one. The
     served name is none either: clients are told it, and it may be any.
     """
-    mounted = (storage.uri.removeprefix("hf://") for storage in service.storage if storage.uri.startswith("hf://"))
+    mounted = (
+        storage.uri.removeprefix("hf://")
+        for storage in service.storage
+        if storage.uri.startswith("hf://")
+    )
     return _first_name(service.model, *mounted) or checkpoint
 
 
@@ -216,7 +236,9 @@ def _quantization(asked: str | None, target: ModelFacts) -> str | None:
 
 
 # Published families without layers that draft; where files were read, those count.
-_NO_MTP = re.compile(r"(?i)^(meta-llama/.*llama-[23]|qwen/qwen(2|2\.5|3)-\d|google/gemma-[23]-|microsoft/phi-)")
+_NO_MTP = re.compile(
+    r"(?i)^(meta-llama/.*llama-[23]|qwen/qwen(2|2\.5|3)-\d|google/gemma-[23]-|microsoft/phi-)"
+)
 
 
 def _mtp_layers(target: ModelFacts, name: str | None) -> int | None:
@@ -245,7 +267,9 @@ _RECURRENT_CACHED = (0, 26, 0)
 
 def _prefix_caching(argv: tuple[str, ...], engine: str | None, recurrent: str | None) -> bool:
     flags = [word.replace("_", "-") for word in argv]  # vLLM takes both spellings
-    switches = [flag for flag in flags if flag in ("--enable-prefix-caching", "--no-enable-prefix-caching")]
+    switches = [
+        flag for flag in flags if flag in ("--enable-prefix-caching", "--no-enable-prefix-caching")
+    ]
     if switches:
         return switches[-1] == "--enable-prefix-caching"
     version = parse_version(engine)
@@ -265,7 +289,11 @@ def _thinking(service: Service, target: ModelFacts) -> bool | None:
         return target.template_thinks
     name = (service.model or "").lower().rstrip("/").rpartition("/")[2]
     # Qwen3's hybrid models think unless told otherwise; its later "Instruct-2507" ones never do (model cards).
-    return True if "qwen3-" in name and not any(part in name for part in ("instruct", "coder", "base")) else None
+    return (
+        True
+        if "qwen3-" in name and not any(part in name for part in ("instruct", "coder", "base"))
+        else None
+    )
 
 
 def _integer(text: str | None) -> int | None:

@@ -133,7 +133,9 @@ def default_sequences(gpu: str, gib: float) -> int:
 
 def kv_bytes_of(draft: Shape, served: Served) -> int:
     """KV bytes per token that a draft of this shape adds on one GPU."""
-    return draft.kv_bytes_per_token(tensor_parallel=served.tensor_parallel, element_bytes=served.element_bytes)
+    return draft.kv_bytes_per_token(
+        tensor_parallel=served.tensor_parallel, element_bytes=served.element_bytes
+    )
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,12 @@ class Estimate:
 
 
 def estimate(
-    target: Shape, draft: DraftMemory, served: Served, *, log: KvLog | None = None, target_gib: float | None = None
+    target: Shape,
+    draft: DraftMemory,
+    served: Served,
+    *,
+    log: KvLog | None = None,
+    target_gib: float | None = None,
 ) -> Estimate:
     """The pool before and after ``draft`` joins.
 
@@ -190,12 +197,17 @@ def estimate(
             layers of the target keep a window or a state, and share the pool in another way.
     """
     if target.hybrid:
-        raise NotEstimated("some of the target's layers keep a window or a state, or it compresses its KV")
-    per_token = target.kv_bytes_per_token(tensor_parallel=served.tensor_parallel, element_bytes=served.element_bytes)
+        raise NotEstimated(
+            "some of the target's layers keep a window or a state, or it compresses its KV"
+        )
+    per_token = target.kv_bytes_per_token(
+        tensor_parallel=served.tensor_parallel, element_bytes=served.element_bytes
+    )
     workspace = _workspace(target, served)
     if log is not None and log.tokens:
         start = Range(
-            log.available_gib or log.tokens * per_token / GIB, log.available_gib or log.tokens * per_token / GIB
+            log.available_gib or log.tokens * per_token / GIB,
+            log.available_gib or log.tokens * per_token / GIB,
         )
         before, basis = Range(log.tokens, log.tokens), "the running engine's log"
         if log.device == "CPU":
@@ -217,12 +229,19 @@ def estimate(
         start = Range(max(room - OVERHEAD_GIB[1], least), room - OVERHEAD_GIB[0])
         before = Range(*(pool_tokens(gib * GIB, per_token) for gib in (start.low, start.high)))
         basis = "specifications"
-    remaining = Range(start.low - draft.loaded_gib - workspace.high, start.high - draft.loaded_gib - workspace.low)
+    remaining = Range(
+        start.low - draft.loaded_gib - workspace.high, start.high - draft.loaded_gib - workspace.low
+    )
     after_range = Range(
-        *(pool_tokens(max(gib, 0) * GIB, per_token, draft.kv_bytes) for gib in (remaining.low, remaining.high))
+        *(
+            pool_tokens(max(gib, 0) * GIB, per_token, draft.kv_bytes)
+            for gib in (remaining.low, remaining.high)
+        )
     )
     estimated = Estimate(before, after_range, draft, served, basis)
-    return replace(estimated, suggestions=suggest(estimated, per_token, target.vocab, remaining.low))
+    return replace(
+        estimated, suggestions=suggest(estimated, per_token, target.vocab, remaining.low)
+    )
 
 
 def _workspace(target: Shape, served: Served) -> Range:
@@ -234,14 +253,18 @@ def _workspace(target: Shape, served: Served) -> Range:
     return Range(few * row * WORKSPACE_BUFFERS[0], many * row * WORKSPACE_BUFFERS[1])
 
 
-def suggest(estimate: Estimate, per_token: int, vocab: int, left_gib: float) -> tuple[Suggestion, ...]:
+def suggest(
+    estimate: Estimate, per_token: int, vocab: int, left_gib: float
+) -> tuple[Suggestion, ...]:
     """Settings that give the pool back what the draft takes, together and in the order to try them.
 
     More memory first, then fewer sequences (the sampler's workspace is proportional to them), and a shorter context
     only when one request would not fit otherwise. ``left_gib``: the pessimistic KV memory after the draft joined.
     """
     served, suggestions = estimate.served, []
-    needed = estimate.before.low * (per_token + estimate.draft.kv_bytes) / GIB  # the same tokens with the draft's share
+    needed = (
+        estimate.before.low * (per_token + estimate.draft.kv_bytes) / GIB
+    )  # the same tokens with the draft's share
     missing = needed - left_gib
     gained = 0.0
     if missing > 0 and served.gpu_gib:
@@ -258,7 +281,9 @@ def suggest(estimate: Estimate, per_token: int, vocab: int, left_gib: float) -> 
             )
     room = (left_gib + gained) * GIB
     tokens = pool_tokens(max(room, 0), per_token, estimate.draft.kv_bytes)
-    fits = max(tokens // max(served.max_model_len // 2, 1), 1)  # requests of half the longest length, on average
+    fits = max(
+        tokens // max(served.max_model_len // 2, 1), 1
+    )  # requests of half the longest length, on average
     wanted_seqs = max(fits, served.concurrency or 1)
     present = served.max_num_seqs or DEFAULT_SEQUENCES[0]
     if missing > gained and wanted_seqs < present:
@@ -286,7 +311,8 @@ def suggest(estimate: Estimate, per_token: int, vocab: int, left_gib: float) -> 
 def memory_findings(estimate: Estimate) -> tuple[Finding, ...]:
     """Return the findings about an estimate: refuse when not one longest request fits, warn when the pool halves."""
     todo = "; ".join(
-        f"{suggestion.flag}={suggestion.value} ({suggestion.reason})" for suggestion in estimate.suggestions
+        f"{suggestion.flag}={suggestion.value} ({suggestion.reason})"
+        for suggestion in estimate.suggestions
     )
     longest = estimate.served.max_model_len
     if estimate.after.high < longest:
@@ -304,7 +330,8 @@ def memory_findings(estimate: Estimate) -> tuple[Finding, ...]:
         Finding(
             "kv-pool",
             "warn" if severity == "warn" else "note",
-            estimate.text() + (f"; one request may have {longest:,}" if estimate.after.low < longest else ""),
+            estimate.text()
+            + (f"; one request may have {longest:,}" if estimate.after.low < longest else ""),
             SOURCE,
             todo or "nothing to change; compare with the engine's own log after the start",
         ),
@@ -320,7 +347,11 @@ def compare_with_log(estimate: Estimate | None, log_text: str) -> str | None:
         return f"KV pool {tokens:,} tokens by the engine's log; nothing was estimated"
     inside = estimate.after.low <= tokens <= estimate.after.high
     nearest = min(max(tokens, estimate.after.low), estimate.after.high)
-    off = "inside the estimate" if inside else f"{abs(tokens - nearest) / max(nearest, 1):.0%} outside the estimate"
+    off = (
+        "inside the estimate"
+        if inside
+        else f"{abs(tokens - nearest) / max(nearest, 1):.0%} outside the estimate"
+    )
     return f"KV pool {tokens:,} tokens by the engine's log, {estimate.after.text('tokens')} estimated: {off}"
 
 
@@ -329,4 +360,8 @@ def pool_record(memory: Estimate | None) -> dict[str, Any] | None:
     if memory is None:
         return None
     before, after = memory.before, memory.after
-    return {"before": [before.low, before.high], "after": [after.low, after.high], "basis": memory.basis}
+    return {
+        "before": [before.low, before.high],
+        "after": [after.low, after.high],
+        "basis": memory.basis,
+    }

@@ -51,7 +51,11 @@ def exceeded_quotas(
             for container in dict.fromkeys(c for pod in counted for c in _unnamed(pod, key))
         ]
         if short:
-            what = f"{len(pods)} more {'pod' if len(pods) == 1 else 'pods'}" if pods else "more objects"
+            what = (
+                f"{len(pods)} more {'pod' if len(pods) == 1 else 'pods'}"
+                if pods
+                else "more objects"
+            )
             yield f"ResourceQuota {quota['metadata']['name']} has no room for {what}: {', '.join(short)}"
 
 
@@ -59,14 +63,21 @@ def exceeded_limits(ranges: Sequence[Json], pods: Sequence[Json]) -> Iterator[st
     """Name each limit of a container or a pod that a pod does not keep."""
     violations: dict[str, None] = {}
     for pod in (_with_defaults(pod, ranges) for pod in pods):
-        containers = [(f"container {c['name']}", c.get("resources") or {}) for c in pod.get("containers") or []]
+        containers = [
+            (f"container {c['name']}", c.get("resources") or {})
+            for c in pod.get("containers") or []
+        ]
         sums = {field: _total(pod, field) for field in ("requests", "limits")}
         for limit_range in ranges:
             for item in limit_range["spec"].get("limits") or []:
-                checked = {"Container": containers, "Pod": [("the pod", sums)]}.get(str(item.get("type")), [])
+                checked = {"Container": containers, "Pod": [("the pod", sums)]}.get(
+                    str(item.get("type")), []
+                )
                 for owner, resources in checked:
                     for fault in _beyond(item, resources):
-                        violations[f"LimitRange {limit_range['metadata']['name']}: {owner} has {fault}"] = None
+                        violations[
+                            f"LimitRange {limit_range['metadata']['name']}: {owner} has {fault}"
+                        ] = None
     yield from violations
 
 
@@ -80,11 +91,16 @@ def _beyond(item: Json, resources: Json) -> Iterator[str]:
 
 def _with_defaults(pod: Json, ranges: Sequence[Json]) -> Json:
     """The pod as LimitRanger and the API server's own defaults leave it."""
-    items = [i for r in ranges for i in r["spec"].get("limits") or [] if i.get("type") == "Container"]
+    items = [
+        i for r in ranges for i in r["spec"].get("limits") or [] if i.get("type") == "Container"
+    ]
 
     def filled(container: Json) -> Json:
         resources = container.get("resources") or {}
-        limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
+        limits, requests = (
+            dict(resources.get("limits") or {}),
+            dict(resources.get("requests") or {}),
+        )
         requests = {**limits, **requests}
         for item in items:
             limits = {**(item.get("default") or {}), **limits}
@@ -102,7 +118,9 @@ def _pod_amounts(pod: Json) -> Amounts:
         amounts[f"requests.{name}"] = value
         if name in _COMPUTE or name.startswith("hugepages-"):
             amounts[name] = value
-    amounts |= {f"limits.{name}": value for name, value in _total(pod, "limits").items() if name in _COMPUTE}
+    amounts |= {
+        f"limits.{name}": value for name, value in _total(pod, "limits").items() if name in _COMPUTE
+    }
     return amounts
 
 
@@ -114,12 +132,23 @@ def _total(pod: Json, field: str) -> Amounts:
         alone = total((sidecars, _of(container, field)))
         if container.get("restartPolicy") == "Always":
             sidecars = alone
-        largest = {name: max(largest.get(name, Decimal(0)), value) for name, value in {**largest, **alone}.items()}
-    together = total((sidecars, *(_of(container, field) for container in pod.get("containers") or [])))
-    amounts = {name: max(value, largest.get(name, Decimal(0))) for name, value in {**largest, **together}.items()}
+        largest = {
+            name: max(largest.get(name, Decimal(0)), value)
+            for name, value in {**largest, **alone}.items()
+        }
+    together = total(
+        (sidecars, *(_of(container, field) for container in pod.get("containers") or []))
+    )
+    amounts = {
+        name: max(value, largest.get(name, Decimal(0)))
+        for name, value in {**largest, **together}.items()
+    }
     overhead = {name: amount(value) for name, value in (pod.get("overhead") or {}).items()}
     amounts = total((amounts, {name: value for name, value in overhead.items() if name in amounts}))
-    return {**amounts, **_of(pod, field)}  # resources of the whole pod count in place of its containers'
+    return {
+        **amounts,
+        **_of(pod, field),
+    }  # resources of the whole pod count in place of its containers'
 
 
 def total(parts: Iterable[Amounts]) -> Amounts:
@@ -132,7 +161,10 @@ def total(parts: Iterable[Amounts]) -> Amounts:
 
 
 def _of(owner: Json, field: str) -> Amounts:
-    return {name: amount(value) for name, value in ((owner.get("resources") or {}).get(field) or {}).items()}
+    return {
+        name: amount(value)
+        for name, value in ((owner.get("resources") or {}).get(field) or {}).items()
+    }
 
 
 def _unnamed(pod: Json, key: str) -> Iterator[str]:
@@ -168,7 +200,9 @@ def _in_scope(pod: Json, scope: tuple[str, str, list[str]]) -> bool:
         return present.get(operator, False)
     ends = pod.get("activeDeadlineSeconds") is not None
     best_effort = not any(
-        _of(c, field) for c in (*(pod.get("containers") or []), pod) for field in ("requests", "limits")
+        _of(c, field)
+        for c in (*(pod.get("containers") or []), pod)
+        for field in ("requests", "limits")
     )
     return {
         "Terminating": ends,

@@ -69,7 +69,9 @@ class Shape:
     @property
     def keeping(self) -> float:
         """Layers that keep the whole context; half of those of a hybrid whose layers are unknown."""
-        return self.full_layers or self.layers * (0.5 if self.hybrid and self.latent is None else 1.0)
+        return self.full_layers or self.layers * (
+            0.5 if self.hybrid and self.latent is None else 1.0
+        )
 
     def kv_elements(self) -> float:
         """Elements of KV that one token adds, over all layers."""
@@ -104,7 +106,9 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
     nested = config.get("transformer_layer_config") or config.get("text_config") or config
     if not isinstance(nested, Mapping):
         return None
-    layers, hidden, heads = (_whole(nested, key) for key in ("num_hidden_layers", "hidden_size", "num_attention_heads"))
+    layers, hidden, heads = (
+        _whole(nested, key) for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    )
     vocab = _whole(nested, "vocab_size")
     if layers is None or hidden is None or heads is None or vocab is None:
         return None
@@ -160,7 +164,10 @@ def _table() -> dict[str, Any]:
 
 
 # Spellings of a family that has the dimensions of another, and names with and without the fine-tune's suffix.
-_SAME = (("meta-llama/meta-llama-", "meta-llama/llama-"), ("meta-llama/llama-3-", "meta-llama/llama-3.1-"))
+_SAME = (
+    ("meta-llama/meta-llama-", "meta-llama/llama-"),
+    ("meta-llama/llama-3-", "meta-llama/llama-3.1-"),
+)
 # Endings that say how a checkpoint was tuned or stored, and prefixes of a republished one.
 _SUFFIX = re.compile(
     r"[-_.](instruct|base|it|chat|bf16|fp8|fp8[-_]dynamic|awq|gptq|int4|int8|4bit|bnb|nvfp4|mxfp4|w4a16|w8a8|dynamic|"
@@ -192,7 +199,11 @@ def model_shape(name: str | None) -> Shape | None:
     dimensions = models.get(wanted)
     if dimensions is None:
         bare = _bare(wanted)
-        dimensions = next((fields for row, fields in models.items() if _bare(row) == bare), None) if wanted else None
+        dimensions = (
+            next((fields for row, fields in models.items() if _bare(row) == bare), None)
+            if wanted
+            else None
+        )
     return None if dimensions is None else Shape(**dimensions)
 
 
@@ -207,7 +218,15 @@ def _bare(name: str) -> str:
 def find_gpu(product: str | None) -> Gpu | None:
     """A GPU by the table's name or the product's own, with or without a remark in brackets; None when it is not in the
     table."""
-    plain = (product or "").lower().partition("(")[0].strip().removeprefix("nvidia").strip().removeprefix("amd")
+    plain = (
+        (product or "")
+        .lower()
+        .partition("(")[0]
+        .strip()
+        .removeprefix("nvidia")
+        .strip()
+        .removeprefix("amd")
+    )
     wanted = "-".join(plain.replace("-", " ").split())
     wanted = _table()["products"].get(wanted, wanted).lower()
     for gpu_name, fields in _table()["gpus"].items():

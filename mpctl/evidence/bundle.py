@@ -27,7 +27,14 @@ from mpctl.app.session.cluster import ClusterSession
 from mpctl.app.session.open import open_session
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.evidence.requests import VerifyRequest
-from mpctl.evidence.statements import PAYLOAD_TYPE, Attested, Subjects, payload_of, read_statements, statements
+from mpctl.evidence.statements import (
+    PAYLOAD_TYPE,
+    Attested,
+    Subjects,
+    payload_of,
+    read_statements,
+    statements,
+)
 from mpctl.experiment.block import CANDIDATE
 from mpctl.platform.kubernetes.access.calls import CLUSTER_NAMESPACE
 from mpctl.platform.kubernetes.api.kinds import NAMESPACE
@@ -92,7 +99,9 @@ def _cluster_id(session: Session) -> str | None:
     try:
         namespace = session.client.require(NAMESPACE, CLUSTER_NAMESPACE)
     except MpctlError as error:
-        session.console.warn(f"the bundle names no cluster, so verifying it with --cluster-id fails: {error.message}")
+        session.console.warn(
+            f"the bundle names no cluster, so verifying it with --cluster-id fails: {error.message}"
+        )
         return None
     return str(namespace["metadata"]["uid"])
 
@@ -100,11 +109,15 @@ def _cluster_id(session: Session) -> str | None:
 def _promoted_text(session: Session, operation: Operation) -> str:
     """Return the digest of the manifest after the rollout, as the cluster stored it where it was promoted."""
     recorded = operation.result("record-promoted", RecordedRevision)
-    revision = next((r for r in session.store.revisions() if recorded and r.number == recorded.revision), None)
+    revision = next(
+        (r for r in session.store.revisions() if recorded and r.number == recorded.revision), None
+    )
     return operation.plan.goal.digest if revision is None else revision.digest
 
 
-def attest_promoted(session: Session, operation: Operation, request: SigningRequest, file: str | None) -> None:
+def attest_promoted(
+    session: Session, operation: Operation, request: SigningRequest, file: str | None
+) -> None:
     """Write the bundle of a rollout where it was promoted. What fails is reported: the service is promoted all the
     same."""
     source = measured_by(session, operation) if operation.ending is Ending.PROMOTED else None
@@ -112,11 +125,28 @@ def attest_promoted(session: Session, operation: Operation, request: SigningRequ
         return
     path = file or f"{session.name}-{operation.id}.intoto.jsonl"
     try:
-        write_whole(Path(path), attest(session, operation, source, open_signer(request)).encode(), option="--bundle")
+        write_whole(
+            Path(path),
+            attest(session, operation, source, open_signer(request)).encode(),
+            option="--bundle",
+        )
     except MpctlError as error:
-        words = ("report", operation.id, "-s", session.name, "-o", "attestation", "--output-file", path)
-        again = commands.line(*words, "--sign-with", request.key or "KEY", namespace=session.namespace)
-        session.console.warn(f"the verdict of {operation.id} was not signed: {error.message}; '{again}' signs it")
+        words = (
+            "report",
+            operation.id,
+            "-s",
+            session.name,
+            "-o",
+            "attestation",
+            "--output-file",
+            path,
+        )
+        again = commands.line(
+            *words, "--sign-with", request.key or "KEY", namespace=session.namespace
+        )
+        session.console.warn(
+            f"the verdict of {operation.id} was not signed: {error.message}; '{again}' signs it"
+        )
         return
     check = commands.line("verify", path, "--key", "FILE", namespace=session.namespace)
     session.console.note(f"the signed verdict is in {path}; '{check}' verifies it")
@@ -140,19 +170,24 @@ def open_signer(request: SigningRequest) -> Signer:
         MpctlError: the library is not installed.
     """
     if request.key is None:
-        raise InputError("needs a private key", field="-o attestation", hint="name it with --sign-with")
+        raise InputError(
+            "needs a private key", field="-o attestation", hint="name it with --sign-with"
+        )
     library = _library()
     try:
         if ":" not in request.key:
             return _file_signer(request.key)
         if request.public_key is None:
-            raise InputError("a key by URI needs its public key", field="--sign-with", hint="--public-key FILE")
+            raise InputError(
+                "a key by URI needs its public key", field="--sign-with", hint="--public-key FILE"
+            )
         signer: Signer = library.Signer.from_priv_key_uri(request.key, read_key(request.public_key))
     except InputError:
         raise
     except Exception as error:  # each service's client has errors of its own
         raise InputError(
-            f"the key cannot be used: {type(error).__name__}: {_first_line(error)}", field="--sign-with"
+            f"the key cannot be used: {type(error).__name__}: {_first_line(error)}",
+            field="--sign-with",
         ) from error
     return signer
 
@@ -162,7 +197,9 @@ def _file_signer(path: str) -> Signer:
 
     password = os.environ.get(_PASSWORD)
     try:
-        key = load_pem_private_key(_read(path, "--sign-with"), password.encode() if password else None)
+        key = load_pem_private_key(
+            _read(path, "--sign-with"), password.encode() if password else None
+        )
         signer: Signer = _library().CryptoSigner(key)
     except (TypeError, ValueError) as error:
         raise InputError(
@@ -226,8 +263,13 @@ def _signed(payload: bytes, signer: Signer) -> str:
     try:
         signature = signer.sign(_pae(payload))
     except Exception as error:  # each service's client has errors of its own
-        raise MpctlError(f"the verdict was not signed: {type(error).__name__}: {_first_line(error)}") from error
-    encoded = {"keyid": signature.keyid, "sig": base64.b64encode(bytes.fromhex(signature.signature)).decode()}
+        raise MpctlError(
+            f"the verdict was not signed: {type(error).__name__}: {_first_line(error)}"
+        ) from error
+    encoded = {
+        "keyid": signature.keyid,
+        "sig": base64.b64encode(bytes.fromhex(signature.signature)).decode(),
+    }
     body = base64.b64encode(payload).decode()
     return json.dumps({"payload": body, "payloadType": PAYLOAD_TYPE, "signatures": [encoded]})
 
@@ -242,7 +284,9 @@ def verify(place: Place, console: Console, request: VerifyRequest) -> Attested:
     keys = [read_key(path) for path in request.keys]
     attested = read_statements(list(_payloads(request.file, keys)))
     policy = read_policy(request.policy_file) if request.policy_file else None
-    session = None if request.offline else open_session(place, console, request.service or attested.name)
+    session = (
+        None if request.offline else open_session(place, console, request.service or attested.name)
+    )
     attested.require(
         now=datetime.now(UTC),
         max_age=None if request.max_age_s is None else timedelta(seconds=request.max_age_s),
@@ -265,7 +309,9 @@ def _payloads(file: str, keys: Sequence[Key]) -> Iterator[bytes]:
         try:
             yield _verified(bounded.loads(line), keys)
         except (KeyError, TypeError, ValueError, binascii.Error) as error:
-            raise Refused(f"{file}: line {number} is no signed envelope: {_first_line(error)}") from error
+            raise Refused(
+                f"{file}: line {number} is no signed envelope: {_first_line(error)}"
+            ) from error
         except Refused as error:
             raise Refused(f"{file}: line {number}: {error.message}", hint=error.hint) from error
 
@@ -287,4 +333,6 @@ def _verified(envelope: Any, keys: Sequence[Key]) -> bytes:
             except UnverifiedSignatureError:
                 continue
             return payload
-    raise Refused("not signed by this key", hint="name the public key of the one who signed with --key")
+    raise Refused(
+        "not signed by this key", hint="name the public key of the one who signed with --key"
+    )

@@ -47,7 +47,12 @@ def verify(context: CliContext, /, request: VerifyRequest) -> None:
 
 
 def _verified_text(fields: Mapping[str, Any]) -> str:
-    lines = [f"verified: the gate promoted {fields['operation']} of {fields['service']}, opened {fields['openedAt']}"]
-    lines += [f"live service: {fields['liveService']}", f"cluster: {fields['clusterId'] or 'not named'}"]
+    lines = [
+        f"verified: the gate promoted {fields['operation']} of {fields['service']}, opened {fields['openedAt']}"
+    ]
+    lines += [
+        f"live service: {fields['liveService']}",
+        f"cluster: {fields['clusterId'] or 'not named'}",
+    ]
     missing = ", ".join(fields["unidentified"])
     return "\n".join([*lines, *([f"without a digest: {missing}"] if missing else [])])

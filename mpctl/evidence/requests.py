@@ -20,7 +20,9 @@ class VerifyRequest:
         metavar="FILE",
         help="Public key, PEM; repeatable: any of them.",
     )
-    service: str | None = option("-s", "--service", metavar="NAME", help="Service (default: the bundle's).")
+    service: str | None = option(
+        "-s", "--service", metavar="NAME", help="Service (default: the bundle's)."
+    )
     offline: bool = option("--offline", type=bool, help="Do not compare with the live service.")
     max_age_s: float | None = option(
         "--max-age", type=Duration(), metavar="DURATION", help="Refuse older measurements."
@@ -29,5 +31,7 @@ class VerifyRequest:
         "--policy", type=File, metavar="FILE", help="Gate policy, YAML, that must have judged."
     )
     cluster_id: str | None = option(
-        "--cluster-id", metavar="UID", help="Cluster that must have measured: the uid of its namespace kube-system."
+        "--cluster-id",
+        metavar="UID",
+        help="Cluster that must have measured: the uid of its namespace kube-system.",
     )

@@ -29,7 +29,13 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 MEASURED = "https://mpctl.dev/attestation/measured-rollout/v0.1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-BEFORE, AFTER, IMAGE, TARGET, DRAFT = "service before", "service after", "engine image", "target", "draft"
+BEFORE, AFTER, IMAGE, TARGET, DRAFT = (
+    "service before",
+    "service after",
+    "engine image",
+    "target",
+    "draft",
+)
 
 _RESULTS = {Outcome.PROMOTE: "PASSED", Outcome.REJECT: "FAILED"}
 _TESTS = {
@@ -39,7 +45,9 @@ _TESTS = {
 }
 _LEFT_OUT = ("quantilesMs", "p99", "reasons")  # of a cell: drawings and sentences
 _PINNED = re.compile(r"@sha256:([0-9a-f]{64})$")
-_SETTING = re.compile(r"\n(?:--spec|-sc)[^\n=]*(?:=[^\n]*|\n[^-\n][^\n]*)?")  # as in manifests/admission
+_SETTING = re.compile(
+    r"\n(?:--spec|-sc)[^\n=]*(?:=[^\n]*|\n[^-\n][^\n]*)?"
+)  # as in manifests/admission
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,14 @@ class Subjects:
     plan: Plan
     after: str
     image: str = ""
-    cluster_id: str | None = None  # uid of the cluster's namespace kube-system; None: on this machine, or unknown
+    cluster_id: str | None = (
+        None  # uid of the cluster's namespace kube-system; None: on this machine, or unknown
+    )
 
 
-def statements(report: Report, about: Subjects, *, attested: datetime) -> tuple[dict[str, Any], ...]:
+def statements(
+    report: Report, about: Subjects, *, attested: datetime
+) -> tuple[dict[str, Any], ...]:
     """Return the statements of a bundle: the figures, then the gate's result, which names the figures by digest.
     ``attested``: when they are made, with a zone."""
     subjects, gaps = _subjects(report, about)
@@ -75,14 +87,25 @@ def statements(report: Report, about: Subjects, *, attested: datetime) -> tuple[
         "policy": {"digest": {"sha256": policy_digest}, "limits": body["policy"]},
         "prompts": body["prompts"],
         "conditions": body["conditions"],
-        "cells": [{name: value for name, value in cell.items() if name not in _LEFT_OUT} for cell in body["cells"]],
+        "cells": [
+            {name: value for name, value in cell.items() if name not in _LEFT_OUT}
+            for cell in body["cells"]
+        ],
         "unidentified": gaps,
     }
-    figures = {"_type": STATEMENT, "subject": subjects, "predicateType": MEASURED, "predicate": measured}
+    figures = {
+        "_type": STATEMENT,
+        "subject": subjects,
+        "predicateType": MEASURED,
+        "predicate": measured,
+    }
     result = {
         "result": _RESULTS.get(report.verdict.outcome, "WARNED"),
         "configuration": [
-            {"name": "measurement", "digest": {"sha256": hashlib.sha256(payload_of(figures)).hexdigest()}},
+            {
+                "name": "measurement",
+                "digest": {"sha256": hashlib.sha256(payload_of(figures)).hexdigest()},
+            },
             {"name": "plan", "digest": {"sha256": plan_digest}},
             {"name": "policy", "digest": {"sha256": policy_digest}},
         ],
@@ -96,7 +119,12 @@ def statements(report: Report, about: Subjects, *, attested: datetime) -> tuple[
             for name, outcomes in _TESTS.items()
         },
     }
-    gate = {"_type": STATEMENT, "subject": subjects, "predicateType": TEST_RESULT, "predicate": result}
+    gate = {
+        "_type": STATEMENT,
+        "subject": subjects,
+        "predicateType": TEST_RESULT,
+        "predicate": result,
+    }
     return figures, gate
 
 
@@ -168,9 +196,13 @@ class Attested:
             Refused: the gate did not promote, the bundle is too old, or of another policy, cluster, service or text.
         """
         if self.verdict != Outcome.PROMOTE.value:
-            raise Refused(f"{self.operation} of {self.service} ended with the verdict {self.verdict}, not promote")
+            raise Refused(
+                f"{self.operation} of {self.service} ended with the verdict {self.verdict}, not promote"
+            )
         if self.opened > now + timedelta(minutes=5):
-            raise Refused(f"{self.operation} of {self.service} lies in the future: {self.opened.isoformat()}")
+            raise Refused(
+                f"{self.operation} of {self.service} lies in the future: {self.opened.isoformat()}"
+            )
         if max_age is not None and now - self.opened > max_age:
             raise Refused(
                 f"{self.operation} of {self.service} is of {self.opened.isoformat()}, longer ago than allowed",
@@ -179,8 +211,14 @@ class Attested:
         if policy is not None and digest_of(policy) != self.policy_digest:
             raise Refused(f"{self.operation} of {self.service} was judged by another policy")
         if cluster_id is not None and cluster_id != self.cluster_id:
-            measured = f"measured on cluster {self.cluster_id}" if self.cluster_id else "of a cluster that is not named"
-            raise Refused(f"{self.operation} of {self.service} is {measured}, expected {cluster_id}")
+            measured = (
+                f"measured on cluster {self.cluster_id}"
+                if self.cluster_id
+                else "of a cluster that is not named"
+            )
+            raise Refused(
+                f"{self.operation} of {self.service} is {measured}, expected {cluster_id}"
+            )
         if service is not None and service != self.service:
             raise Refused(f"the evidence is of service {self.service}, not of {service}")
         if text_digest is not None and text_digest != self.subjects[AFTER]["sha256"]:
@@ -214,7 +252,10 @@ def _read(payloads: Sequence[bytes]) -> Attested:
         raise ValueError("expected one statement of the figures and one of the gate's result")
     (figures, payload), (gate, _) = by_type[MEASURED], by_type[TEST_RESULT]
     named = {item["name"]: item["digest"]["sha256"] for item in gate["predicate"]["configuration"]}
-    if named["measurement"] != hashlib.sha256(payload).hexdigest() or figures["subject"] != gate["subject"]:
+    if (
+        named["measurement"] != hashlib.sha256(payload).hexdigest()
+        or figures["subject"] != gate["subject"]
+    ):
         raise ValueError("its two statements are of different measurements")
     measured = figures["predicate"]
     if _RESULTS.get(Outcome(measured["verdict"]), "WARNED") != gate["predicate"]["result"]:

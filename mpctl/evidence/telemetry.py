@@ -28,7 +28,9 @@ PATIENCE_S = 10.0  # as the SDK waits by default
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 
-def export(session: Session, operation: Operation, verdict: Verdict | None, cells: Sequence[Comparison]) -> None:
+def export(
+    session: Session, operation: Operation, verdict: Verdict | None, cells: Sequence[Comparison]
+) -> None:
     """Send an operation that ended where ``OTEL_EXPORTER_OTLP_ENDPOINT`` names a receiver. It takes ``PATIENCE_S`` at
     most, and what fails is a warning."""
     if not os.environ.get(_ENDPOINT):
@@ -50,7 +52,9 @@ def export(session: Session, operation: Operation, verdict: Verdict | None, cell
         session.console.warn(f"{operation.id} was not sent to {_ENDPOINT}: {', '.join(problems)}")
 
 
-def _send(session: Session, operation: Operation, verdict: Verdict | None, cells: Sequence[Comparison]) -> list[str]:
+def _send(
+    session: Session, operation: Operation, verdict: Verdict | None, cells: Sequence[Comparison]
+) -> list[str]:
     """Send spans and metrics; return which of them the receiver did not take."""
     import logging
 
@@ -76,8 +80,16 @@ def _send(session: Session, operation: Operation, verdict: Verdict | None, cells
     spans, reader = InMemorySpanExporter(), InMemoryMetricReader()
     tracing = TracerProvider(resource=resource, shutdown_on_exit=False)
     tracing.add_span_processor(SimpleSpanProcessor(spans))
-    _trace(tracing.get_tracer("mpctl", __version__), operation, verdict, session.store.entries(), attributes)
-    meter = MeterProvider([reader], resource=resource, shutdown_on_exit=False).get_meter("mpctl", __version__)
+    _trace(
+        tracing.get_tracer("mpctl", __version__),
+        operation,
+        verdict,
+        session.store.entries(),
+        attributes,
+    )
+    meter = MeterProvider([reader], resource=resource, shutdown_on_exit=False).get_meter(
+        "mpctl", __version__
+    )
     seconds = (_nanoseconds(operation.closed_at) - _nanoseconds(operation.opened_at)) / 1e9
     meter.create_gauge("mpctl.operation.duration", "s").set(seconds, attributes)
     for cell in cells:
@@ -85,21 +97,33 @@ def _send(session: Session, operation: Operation, verdict: Verdict | None, cells
         for figure, interval in cell.intervals.items():
             meter.create_gauge(f"mpctl.gate.{figure}").set(interval.value, labels)
     problems = []
-    if OTLPSpanExporter(timeout=PATIENCE_S).export(spans.get_finished_spans()) is not SpanExportResult.SUCCESS:
+    if (
+        OTLPSpanExporter(timeout=PATIENCE_S).export(spans.get_finished_spans())
+        is not SpanExportResult.SUCCESS
+    ):
         problems.append("spans not accepted")
     metrics = reader.get_metrics_data()
-    if metrics and OTLPMetricExporter(timeout=PATIENCE_S).export(metrics) is not MetricExportResult.SUCCESS:
+    if (
+        metrics
+        and OTLPMetricExporter(timeout=PATIENCE_S).export(metrics) is not MetricExportResult.SUCCESS
+    ):
         problems.append("metrics not accepted")
     return problems
 
 
 def _trace(
-    tracer: Tracer, operation: Operation, verdict: Verdict | None, entries: Sequence[Entry], attributes: dict[str, str]
+    tracer: Tracer,
+    operation: Operation,
+    verdict: Verdict | None,
+    entries: Sequence[Entry],
+    attributes: dict[str, str],
 ) -> None:
     """Make the span of an operation, below the one that ``TRACEPARENT`` names, and of the rollback that undid it."""
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    parent = TraceContextTextMapPropagator().extract({"traceparent": os.environ.get("TRACEPARENT", "")})
+    parent = TraceContextTextMapPropagator().extract(
+        {"traceparent": os.environ.get("TRACEPARENT", "")}
+    )
     details: dict[str, Any] = {
         **attributes,
         "mpctl.operation": operation.id,
@@ -111,18 +135,34 @@ def _trace(
             named += [rule.rule] if rule.rule not in named else []
     inside = _span(tracer, operation, entries, details, parent)
     for other in operations(entries):
-        if other.plan.rollback.undoes == operation.id and other.plan.rollback.automatic and other.ending is not None:
-            _span(tracer, other, entries, {**attributes, "mpctl.operation": other.id, "mpctl.kind": "rollback"}, inside)
+        if (
+            other.plan.rollback.undoes == operation.id
+            and other.plan.rollback.automatic
+            and other.ending is not None
+        ):
+            _span(
+                tracer,
+                other,
+                entries,
+                {**attributes, "mpctl.operation": other.id, "mpctl.kind": "rollback"},
+                inside,
+            )
 
 
 def _span(
-    tracer: Tracer, operation: Operation, entries: Sequence[Entry], attributes: dict[str, Any], parent: Context
+    tracer: Tracer,
+    operation: Operation,
+    entries: Sequence[Entry],
+    attributes: dict[str, Any],
+    parent: Context,
 ) -> Context:
     """Make the span of an operation with its steps; return the context that has it as parent."""
     from opentelemetry.trace import StatusCode, set_span_in_context
 
     begun = _nanoseconds(operation.opened_at)
-    span = tracer.start_span(operation.plan.kind.value, parent, attributes=attributes, start_time=begun)
+    span = tracer.start_span(
+        operation.plan.kind.value, parent, attributes=attributes, start_time=begun
+    )
     inside = set_span_in_context(span)
     for entry in entries:
         if entry.operation != operation.id:

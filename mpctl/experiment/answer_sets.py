@@ -42,8 +42,27 @@ class _Picker:
 
 
 _ROOMS = ("Ardley 4", "Brenhall 2", "Corvane 11", "Dunmere 7", "Eastholm 3", "Farrowby 9")
-_PEOPLE = ("Åsa Lind", "Chidi Nwosu", "Daria Volkova", "Emil Hansen", "Fatima Rahal", "Gorō Tanaka", 'Max "Mo" Orr')
-_PARTS = ("bearing", "belt", "filter", "fuse", "gasket", "hose", "relay", "seal", "sensor", "switch")
+_PEOPLE = (
+    "Åsa Lind",
+    "Chidi Nwosu",
+    "Daria Volkova",
+    "Emil Hansen",
+    "Fatima Rahal",
+    "Gorō Tanaka",
+    'Max "Mo" Orr',
+)
+_PARTS = (
+    "bearing",
+    "belt",
+    "filter",
+    "fuse",
+    "gasket",
+    "hose",
+    "relay",
+    "seal",
+    "sensor",
+    "switch",
+)
 _STATES = ("new", "checked", "repaired", "scrapped")
 _COLOURS = ("blue", "green", "grey", "red", "white", "yellow")
 
@@ -72,7 +91,9 @@ _TOOLS: dict[str, Json] = {
         shelf=_object(row=_COUNT, colour={"type": "string", "enum": list(_COLOURS)}),
     ),
     "send_notice": _object(recipient=_TEXT, urgent=_FLAG, text=_TEXT),
-    "find_orders": _object(state={"type": "string", "enum": list(_STATES)}, limit=_COUNT, open_only=_FLAG),
+    "find_orders": _object(
+        state={"type": "string", "enum": list(_STATES)}, limit=_COUNT, open_only=_FLAG
+    ),
 }
 
 
@@ -87,19 +108,35 @@ def _arguments(pick: _Picker, tool: str) -> dict[str, Any]:
         case "send_notice":
             text = f"The {pick.one(_PARTS)} on shelf {pick.between(1, 90)} is {pick.one(_STATES)}."
             return {"recipient": pick.one(_PEOPLE), "urgent": pick.one((True, False)), "text": text}
-    return {"state": pick.one(_STATES), "limit": pick.between(1, 90), "open_only": pick.one((True, False))}
+    return {
+        "state": pick.one(_STATES),
+        "limit": pick.between(1, 90),
+        "open_only": pick.one((True, False)),
+    }
 
 
 def _call(pick: _Picker, number: int) -> dict[str, Any]:
     """A request for one call, every fourth time for two, with one to four tools to choose from."""
     tools = pick.some(tuple(_TOOLS), pick.between(1, len(_TOOLS)))
     wanted = tools[: 2 if number % 4 == 3 else 1]
-    calls = "\n".join(f"{name} {json.dumps(_arguments(pick, name), ensure_ascii=False)}" for name in wanted)
-    choices: tuple[Any, ...] = ("auto", "required", {"type": "function", "function": {"name": wanted[0]}}, "auto")
+    calls = "\n".join(
+        f"{name} {json.dumps(_arguments(pick, name), ensure_ascii=False)}" for name in wanted
+    )
+    choices: tuple[Any, ...] = (
+        "auto",
+        "required",
+        {"type": "function", "function": {"name": wanted[0]}},
+        "auto",
+    )
     return {
-        "messages": _said(f"Call the tool with exactly these arguments, and write nothing else:\n{calls}"),
+        "messages": _said(
+            f"Call the tool with exactly these arguments, and write nothing else:\n{calls}"
+        ),
         "tools": [
-            {"type": "function", "function": {"name": name, "description": f"{name}.", "parameters": _TOOLS[name]}}
+            {
+                "type": "function",
+                "function": {"name": name, "description": f"{name}.", "parameters": _TOOLS[name]},
+            }
             for name in sorted(tools)
         ],
         "tool_choice": choices[number % len(choices)],
@@ -112,11 +149,20 @@ def _document(pick: _Picker, number: int) -> dict[str, Any]:
     if number % 2:
         wanted, schema = part, _TOOLS["record_part"]
     else:
-        wanted = {"part": part["part"], "count": pick.between(1, 99), "checked": pick.one((True, False))}
-        schema = _object(part=_TOOLS["record_part"]["properties"]["part"], count=_COUNT, checked=_FLAG)
+        wanted = {
+            "part": part["part"],
+            "count": pick.between(1, 99),
+            "checked": pick.one((True, False)),
+        }
+        schema = _object(
+            part=_TOOLS["record_part"]["properties"]["part"], count=_COUNT, checked=_FLAG
+        )
     return {
         "messages": _said(f"Return this record as JSON:\n{json.dumps(wanted)}"),
-        "response_format": {"type": "json_schema", "json_schema": {"name": "record", "schema": schema, "strict": True}},
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "record", "schema": schema, "strict": True},
+        },
     }
 
 
@@ -145,8 +191,14 @@ def _needle(pick: _Picker, size: int) -> dict[str, Any]:
     """A long text with one line to copy."""
     lines = _rules(pick, size)
     code = f"{pick.between(1000, 9999)}-{pick.between(1000, 9999)}"
-    lines.insert(pick.between(0, len(lines)), f"The code of the {pick.one(_COLOURS)} cabinet is {code}.")
-    return {"messages": _said("\n".join([*lines, "", "Repeat the line that names the code of a cabinet."]))}
+    lines.insert(
+        pick.between(0, len(lines)), f"The code of the {pick.one(_COLOURS)} cabinet is {code}."
+    )
+    return {
+        "messages": _said(
+            "\n".join([*lines, "", "Repeat the line that names the code of a cabinet."])
+        )
+    }
 
 
 def _built_in(name: str) -> tuple[Prompt, ...]:
@@ -160,14 +212,20 @@ def _said(text: str) -> list[dict[str, Any]]:
 
 def hot_prefix(prompts: Iterable[Prompt]) -> dict[str, Any]:
     """The beginning that most of the prompts with one share: their system messages and tools; empty without any."""
-    heads = Counter(json.dumps(head, sort_keys=True) for p in prompts if isinstance(p, Chat) and (head := _head(p)))
+    heads = Counter(
+        json.dumps(head, sort_keys=True)
+        for p in prompts
+        if isinstance(p, Chat) and (head := _head(p))
+    )
     prefix: dict[str, Any] = json.loads(heads.most_common(1)[0][0]) if heads else {}
     return prefix
 
 
 def _head(prompt: Chat) -> dict[str, Any]:
     body = prompt.body
-    first = list(itertools.takewhile(lambda m: m.get("role") in ("system", "developer"), body["messages"]))
+    first = list(
+        itertools.takewhile(lambda m: m.get("role") in ("system", "developer"), body["messages"])
+    )
     parts = {"messages": first, "tools": body.get("tools")}
     return {name: part for name, part in parts.items() if part}
 
@@ -178,12 +236,17 @@ def sentinels_of(prefix: Mapping[str, Any]) -> tuple[Ask, ...]:
     No tool is called: a grammar would hold the answer."""
     tools = prefix.get("tools")
     settings = {"tools": tools, "tool_choice": "none"} if tools else {}
-    bodies = ({"messages": [*prefix.get("messages", ()), *_said(text)], **settings} for text in _sentinel_texts())
+    bodies = (
+        {"messages": [*prefix.get("messages", ()), *_said(text)], **settings}
+        for text in _sentinel_texts()
+    )
     return tuple(Ask("sentinel", body, _SENTINEL_TOKENS) for body in bodies)
 
 
 def _sentinel_texts() -> tuple[str, ...]:
-    return tuple(text for text in map(text_of, _built_in("edits")) if text.startswith(_COPY))[-_SENTINEL_TEXTS:]
+    return tuple(text for text in map(text_of, _built_in("edits")) if text.startswith(_COPY))[
+        -_SENTINEL_TEXTS:
+    ]
 
 
 @dataclass(frozen=True)
@@ -231,17 +294,26 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
     chat = _built_in("chat")
     temperature = max(workload.temperatures)
     sessions = [_session(pick, min(size.prefix, longest), size.turns) for _ in range(size.sessions)]
-    calls = [Ask("tools", _call(pick, n), size.tokens, stream=n % 2 == 0) for n in range(size.tools)]
+    calls = [
+        Ask("tools", _call(pick, n), size.tokens, stream=n % 2 == 0) for n in range(size.tools)
+    ]
     prefix = hot_prefix(prompt for kind in workload.traffic for prompt in kind.prompts)
     prompts = {prompt for kind in workload.traffic for prompt in kind.prompts}
     measured = prompts - {*workload.spare_prompts(len(prompts))}
-    free = [ask for ask, text in zip(sentinels_of(prefix), _sentinel_texts(), strict=True) if text not in measured]
+    free = [
+        ask
+        for ask, text in zip(sentinels_of(prefix), _sentinel_texts(), strict=True)
+        if text not in measured
+    ]
     kinds = [
         free[:SENTINELS],
         [Ask(OWN, body_of(prompt), size.tokens) for prompt in spare[: size.own]],
         calls,
         [replace(ask, stream=not ask.stream) for ask in calls[: size.tools_again]],
-        [Ask("json", _document(pick, n), size.tokens, stream=n % 2 == 1) for n in range(size.documents)],
+        [
+            Ask("json", _document(pick, n), size.tokens, stream=n % 2 == 1)
+            for n in range(size.documents)
+        ],
         [
             Ask("needle", _needle(pick, length), size.tokens)
             for length in size.needles
@@ -253,8 +325,16 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
             Ask("prose", body_of(prompt), size.tokens, 1.0, _NUCLEUS if n % 4 == 3 else 1.0)
             for n, prompt in enumerate(chat[-size.sampled :])
         ],
-        [Ask("same", body_of(prompt), size.tokens, 1.0) for prompt in chat[: size.same] for _ in range(_SAME)],
-        [Ask(OWN, body_of(prompt), size.tokens, temperature) for prompt in spare[size.own :] if temperature],
+        [
+            Ask("same", body_of(prompt), size.tokens, 1.0)
+            for prompt in chat[: size.same]
+            for _ in range(_SAME)
+        ],
+        [
+            Ask(OWN, body_of(prompt), size.tokens, temperature)
+            for prompt in spare[size.own :]
+            if temperature
+        ],
     ]
     mixed = [ask for turn in itertools.zip_longest(*kinds) for ask in turn if ask is not None]
     return (*mixed, *(Ask("session", bodies[-1], size.tokens) for bodies in sessions))

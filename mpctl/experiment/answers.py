@@ -47,13 +47,24 @@ class Level(StrEnum):
     PARSED = "parsed answers"
 
 
-GRAMMAR = ("response_format", "structured_outputs")  # settings that hold an answer to a form, as guided_... do
-_RESHAPING = ("presence_penalty", "frequency_penalty", "logit_bias", "bad_words", "allowed_token_ids")
+GRAMMAR = (
+    "response_format",
+    "structured_outputs",
+)  # settings that hold an answer to a form, as guided_... do
+_RESHAPING = (
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "bad_words",
+    "allowed_token_ids",
+)
 
 
 def has_grammar(body: Mapping[str, Any]) -> bool:
     """Return whether a request asks for answers of a form."""
-    return any(value and (name in GRAMMAR or name.startswith("guided_")) for name, value in body.items())
+    return any(
+        value and (name in GRAMMAR or name.startswith("guided_")) for name, value in body.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -121,14 +132,26 @@ class Answer:
     best: tuple[float, ...] = ()
     alternatives: tuple[Mapping[int, float], ...] = ()
     error: str = ""
-    seconds: float = field(default=0.0, compare=False)  # of the whole answer, 0 where nobody took it
-    detokenized: str | None = None  # the text of ``ids`` without special tokens, where the engine was asked for it
+    seconds: float = field(
+        default=0.0, compare=False
+    )  # of the whole answer, 0 where nobody took it
+    detokenized: str | None = (
+        None  # the text of ``ids`` without special tokens, where the engine was asked for it
+    )
     model: str = ""  # the adapter that was asked, empty for the engine's own model
-    tokenized: bool = False  # the ids are those of the text, which may have been sampled as other ones
-    surplus: int = field(default=0, compare=False)  # token ids beyond those that were asked for, which were cut
-    document_fits: bool = field(default=True, compare=False)  # the text is JSON of the schema that was asked for
+    tokenized: bool = (
+        False  # the ids are those of the text, which may have been sampled as other ones
+    )
+    surplus: int = field(
+        default=0, compare=False
+    )  # token ids beyond those that were asked for, which were cut
+    document_fits: bool = field(
+        default=True, compare=False
+    )  # the text is JSON of the schema that was asked for
     arguments_fit: bool = field(default=True, compare=False)  # so are the arguments of all calls
-    unread_schema: str = field(default="", compare=False)  # why a schema could not be read; such a one fits everything
+    unread_schema: str = field(
+        default="", compare=False
+    )  # why a schema could not be read; such a one fits everything
 
     @property
     def rendering(self) -> tuple[object, ...]:
@@ -159,7 +182,9 @@ def scored_by(baseline: Answer, candidate: Answer) -> Scored | None:
     if first is None or len(baseline.alternatives) <= first:
         return None
     rows = baseline.alternatives[: first + 1]
-    chosen = [row.get(token, min(row.values())) for token, row in zip(candidate.ids, rows, strict=False)]
+    chosen = [
+        row.get(token, min(row.values())) for token, row in zip(candidate.ids, rows, strict=False)
+    ]
     return Scored(
         tuple(chosen),
         tuple(tuple(sorted(row.values(), reverse=True)) for row in rows),
@@ -171,7 +196,9 @@ def behind(baseline: Sequence[Answer], answers: Sequence[Answer]) -> tuple[Answe
     """Return answers behind the prompts that the baseline read, of which they are to be the continuation: a gateway
     that mixes requests up returns the other one's prompt as well."""
     rows = zip(baseline, answers, strict=True)
-    return tuple(replace(answer, prompt_ids=own.prompt_ids or answer.prompt_ids) for own, answer in rows)
+    return tuple(
+        replace(answer, prompt_ids=own.prompt_ids or answer.prompt_ids) for own, answer in rows
+    )
 
 
 @dataclass(frozen=True)
@@ -182,8 +209,12 @@ class Pair:
     ask: Ask
     baseline: Answer
     candidate: Answer
-    own: Scored | None = None  # of the baseline's answer; with two alternatives or more its gaps are known
-    scored: Scored | None = None  # of the candidate's answer; of a sampled answer with 20 alternatives; see scored_by
+    own: Scored | None = (
+        None  # of the baseline's answer; with two alternatives or more its gaps are known
+    )
+    scored: Scored | None = (
+        None  # of the candidate's answer; of a sampled answer with 20 alternatives; see scored_by
+    )
 
     @property
     def equal(self) -> bool:
@@ -293,7 +324,9 @@ class AnswerCheck(Record):
     unscored: int = 0  # that differ, and are more than may be scored between rounds
     tie: Tie | None = None
     findings: tuple[AnswerFinding, ...] = ()
-    settled: Mapping[str, str] = field(default_factory=dict)  # by the request's digest, of tokens far from every tie
+    settled: Mapping[str, str] = field(
+        default_factory=dict
+    )  # by the request's digest, of tokens far from every tie
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

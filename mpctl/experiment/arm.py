@@ -114,7 +114,11 @@ class ArmSummary:
         """Mean time to first token by the engine's clock, plus the time the client held requests back, ms; the
         client's median where the engine reports none."""
         by_engine = self.window.ttft_ms if self.window else None
-        return by_engine + self.held_ms if by_engine is not None else (self.ttft.p50 if self.ttft else None)
+        return (
+            by_engine + self.held_ms
+            if by_engine is not None
+            else (self.ttft.p50 if self.ttft else None)
+        )
 
     @property
     def tpot_ms(self) -> float | None:
@@ -173,7 +177,9 @@ class Tail:
     why: str = ""
 
 
-def tail_of(arm: ArmSummary, name: str, calibration: Calibration | None, argv: Sequence[str] = ()) -> Tail:
+def tail_of(
+    arm: ArmSummary, name: str, calibration: Calibration | None, argv: Sequence[str] = ()
+) -> Tail:
     """The 99th percentile of ``ttft``, ``tpot`` or ``e2e``. ``argv``: the engine's arguments."""
     spread = getattr(arm, name)
     why = "" if name == "e2e" else client_unfit(arm, argv)
@@ -200,4 +206,8 @@ def _error_ms(arm: ArmSummary, name: str, calibration: Calibration | None) -> fl
     if calibration is None:
         return None
     answered = max(arm.requests - arm.failed, 1)
-    return calibration.p99_ms / max(arm.output_tokens / answered, 1.0) if name == "tpot" else calibration.p99_ms
+    return (
+        calibration.p99_ms / max(arm.output_tokens / answered, 1.0)
+        if name == "tpot"
+        else calibration.p99_ms
+    )

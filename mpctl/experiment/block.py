@@ -231,16 +231,23 @@ class Block(Record):
         """
         requests = result.requests
         if len(requests) != len(prompts):
-            raise BlockError(f"the load client reports {len(requests)} requests, {len(prompts)} prompts were sent")
+            raise BlockError(
+                f"the load client reports {len(requests)} requests, {len(prompts)} prompts were sent"
+            )
         try:
             for number, request in enumerate(requests, start=1):
-                require_figures(f"request {number}", (request.ttft_s, request.held_s, request.gaps_s, request.tokens))
+                require_figures(
+                    f"request {number}",
+                    (request.ttft_s, request.held_s, request.gaps_s, request.tokens),
+                )
             require_figures("duration_s", result.duration_s or -1.0)  # none takes no time
         except ValueError as error:
             raise BlockError(f"the load client's result: {error}") from error
         samples = tuple(map(_sample, requests, prompts))
         if samples and all(sample.error for sample in samples):
-            raise UnansweredError(f"all {len(samples)} requests failed, the first with {samples[0].error}")
+            raise UnansweredError(
+                f"all {len(samples)} requests failed, the first with {samples[0].error}"
+            )
         held = [1000.0 * request.held_s for request in requests if not request.error]
         return cls(
             arm=arm,
@@ -276,7 +283,9 @@ def require_figures(where: str, value: Any) -> None:
         raise ValueError(f"{where} must be a number of zero or more, not {value!r:.40}")
 
 
-_SMALLEST = 1e-12  # above zero, of anything that is counted or timed; quotients of such figures stay finite
+_SMALLEST = (
+    1e-12  # above zero, of anything that is counted or timed; quotients of such figures stay finite
+)
 _LARGEST = 1e18  # of anything that is counted or timed; sums of such figures stay finite
 _REPEATED = 24  # characters of a prompt in a message that are no coincidence
 
@@ -290,24 +299,36 @@ def _sample(request: StreamedRequest, prompt: Prompt) -> Sample:
         for text in _texts_of(prompt):
             reason = _without_prompt(reason, text)
         return Sample(None, None, 0, digest, safe_text.line(reason)[:300], name)
-    total_s = request.ttft_s + math.fsum(request.gaps_s)  # the gaps telescope, whatever the chunks were
+    total_s = request.ttft_s + math.fsum(
+        request.gaps_s
+    )  # the gaps telescope, whatever the chunks were
     return Sample(1000.0 * request.ttft_s, 1000.0 * total_s, request.tokens, digest, prompt=name)
 
 
 def _texts_of(prompt: Prompt) -> list[str]:
     """Return what a message of the engine must not repeat: the prompt, and its messages unless they are so short that
     any message may hold them."""
-    contents = [message.get("content") for message in prompt.body["messages"]] if isinstance(prompt, Chat) else []
+    contents = (
+        [message.get("content") for message in prompt.body["messages"]]
+        if isinstance(prompt, Chat)
+        else []
+    )
     parts = [part["text"] for content in contents if isinstance(content, list) for part in content]
-    return [text_of(prompt), *(t for t in (*contents, *parts) if isinstance(t, str) and len(t) >= _REPEATED // 2)]
+    return [
+        text_of(prompt),
+        *(t for t in (*contents, *parts) if isinstance(t, str) and len(t) >= _REPEATED // 2),
+    ]
 
 
 def _without_prompt(message: str, prompt: str) -> str:
     """The engine's message, unless it repeats a part of the prompt, which no record keeps."""
     repeats = any(
-        prompt[start : start + _REPEATED] in message for start in range(0, max(len(prompt) - _REPEATED, 0) + 1, 8)
+        prompt[start : start + _REPEATED] in message
+        for start in range(0, max(len(prompt) - _REPEATED, 0) + 1, 8)
     )
-    return "the engine's message repeats the prompt and is left out" if prompt and repeats else message
+    return (
+        "the engine's message repeats the prompt and is left out" if prompt and repeats else message
+    )
 
 
 def prompt_digest(prompt: Prompt) -> str:

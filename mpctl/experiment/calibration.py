@@ -72,7 +72,9 @@ def requests_for(concurrency: int, pace: Pace) -> int:
     return max(min(int(concurrency * _FILLED_S / pace.request_s), 400), 8 * concurrency)
 
 
-def calibrate(result: LoadResult, truth: Sequence[Mapping[str, float]], pace: Pace, concurrency: int) -> Calibration:
+def calibrate(
+    result: LoadResult, truth: Sequence[Mapping[str, float]], pace: Pace, concurrency: int
+) -> Calibration:
     """Compare the client's times with the server's: at each quantile the larger error of TTFT and whole time.
 
     ``truth``: one record per request the server answered, in any order, with ``number`` (which request it was),
@@ -88,7 +90,9 @@ def calibrate(result: LoadResult, truth: Sequence[Mapping[str, float]], pace: Pa
         raise MpctlError(f"{len(failed)} calibration requests failed; first: {failed[0]}")
     by_number = {int(t["number"]): t for t in truth}
     if not len(requests) == len(by_number) > 0:
-        raise MpctlError(f"the load client reported {len(requests)} requests, the server answered {len(by_number)}")
+        raise MpctlError(
+            f"the load client reported {len(requests)} requests, the server answered {len(by_number)}"
+        )
     wrong = sorted({request.tokens for request in requests} - {pace.tokens})
     if wrong:
         raise MpctlError(f"the load client counts {wrong[0]} tokens, the server sent {pace.tokens}")
@@ -96,7 +100,9 @@ def calibrate(result: LoadResult, truth: Sequence[Mapping[str, float]], pace: Pa
     whole: list[float] = []
     for number, request in enumerate(requests):
         first.append(1000.0 * (request.ttft_s - by_number[number]["first_s"]))
-        whole.append(1000.0 * (request.ttft_s + math.fsum(request.gaps_s) - by_number[number]["last_s"]))
+        whole.append(
+            1000.0 * (request.ttft_s + math.fsum(request.gaps_s) - by_number[number]["last_s"])
+        )
     return Calibration(
         p50_ms=max(_quantile(first, 0.5), _quantile(whole, 0.5)),
         p99_ms=max(_quantile(first, 0.99), _quantile(whole, 0.99)),

@@ -14,7 +14,9 @@ from functools import total_ordering
 from mpctl.errors import InputError
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
-_LIKE_A_RATE = re.compile(r".*-r[0-9.e-]+")  # "chat-r4" beside the cell of "chat" at 4/s would share its file
+_LIKE_A_RATE = re.compile(
+    r".*-r[0-9.e-]+"
+)  # "chat-r4" beside the cell of "chat" at 4/s would share its file
 
 
 @total_ordering
@@ -38,7 +40,9 @@ class Cell:
         if self.concurrency < 1:
             raise InputError(f"must be at least 1, not {self.concurrency}", field="concurrency")
         if not (math.isfinite(self.temperature) and self.temperature >= 0):
-            raise InputError(f"must be a number of zero or more, not {self.temperature}", field="temperature")
+            raise InputError(
+                f"must be a number of zero or more, not {self.temperature}", field="temperature"
+            )
         if self.rate is not None and not (math.isfinite(self.rate) and self.rate > 0):
             raise InputError(f"must be a number above zero, not {self.rate}", field="rate")
 
@@ -47,7 +51,12 @@ class Cell:
 
     @property
     def _place(self) -> tuple[str, float, int, float]:
-        return self.traffic, self.rate or 0.0, self.concurrency, self.temperature  # None does not sort
+        return (
+            self.traffic,
+            self.rate or 0.0,
+            self.concurrency,
+            self.temperature,
+        )  # None does not sort
 
     @property
     def key(self) -> str:
@@ -78,7 +87,8 @@ def check_traffic(name: str) -> None:
     """
     if not _NAME.fullmatch(name) or _LIKE_A_RATE.fullmatch(name):
         raise InputError(
-            f"must be lower-case letters, digits and hyphens, and not end like -r4: {name!r}", field="traffic"
+            f"must be lower-case letters, digits and hyphens, and not end like -r4: {name!r}",
+            field="traffic",
         )
 
 

@@ -57,7 +57,10 @@ _READ_ONCE = {  # gauges, and what is read of a process since its start: no wind
     "latency_seconds": f"{_LATENCY}_sum",
     "latency_count": f"{_LATENCY}_count",
 }
-_BUCKETS_OF = {f"{_LATENCY}_bucket": "latency_buckets", **{sample: field for field, sample in _HISTOGRAMS.items()}}
+_BUCKETS_OF = {
+    f"{_LATENCY}_bucket": "latency_buckets",
+    **{sample: field for field, sample in _HISTOGRAMS.items()},
+}
 _FIELD_OF = {sample: field for field, sample in {**_PLAIN, **_READ_ONCE}.items()}
 _STARTED = "process_start_time_seconds"
 _NAMES = frozenset((*_FIELD_OF, *_BUCKETS_OF, _PER_POSITION, _STARTED))
@@ -118,7 +121,9 @@ class Counters:
     latency_seconds: float | None = None
     latency_count: float | None = None
     latency_buckets: Buckets = ()
-    tokens_by_engine: tuple[float, ...] = field(default=(), compare=False)  # of which generation_tokens is the sum
+    tokens_by_engine: tuple[float, ...] = field(
+        default=(), compare=False
+    )  # of which generation_tokens is the sum
 
     @classmethod
     def parse(cls, text: str) -> Counters:
@@ -138,7 +143,9 @@ class Counters:
                 continue
             series = (sample.name, tuple(sorted(sample.labels.items())))
             if series in known_series:  # summed, it would double what was counted
-                raise WrongCounters(f"duplicate series in /metrics: {sample.name} with labels {sample.labels}")
+                raise WrongCounters(
+                    f"duplicate series in /metrics: {sample.name} with labels {sample.labels}"
+                )
             known_series.add(series)
             if sample.name in _FIELD_OF:
                 name = _FIELD_OF[sample.name]
@@ -179,7 +186,9 @@ def samples(text: str, names: Collection[str]) -> Iterator[Sample]:
         CounterError: the text is no exposition, or has more or larger series of these names than an engine exports.
     """
     lines = list(_lines_of(text, names))
-    from prometheus_client.parser import text_string_to_metric_families  # brings an HTTP server with it
+    from prometheus_client.parser import (
+        text_string_to_metric_families,
+    )  # brings an HTTP server with it
 
     try:
         for family in text_string_to_metric_families("\n".join(lines) + "\n" if lines else ""):
@@ -204,7 +213,9 @@ def _lines_of(text: str, names: Collection[str]) -> Iterator[str]:
             number += 1
             line = text[start : min(end, start + _LONGEST_LINE + 1)]
             if number > _MOST_SERIES:
-                raise WrongCounters(f"/metrics has more than {_MOST_SERIES} series of vLLM's counters")
+                raise WrongCounters(
+                    f"/metrics has more than {_MOST_SERIES} series of vLLM's counters"
+                )
             if len(line) > _LONGEST_LINE or line.count("=") > _MOST_LABELS:
                 raise WrongCounters(
                     f"/metrics: a line of {shape[1]} has more than {_MOST_LABELS} labels or {_LONGEST_LINE} characters"
@@ -217,7 +228,9 @@ def _bound(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise WrongCounters(f"/metrics is not a Prometheus exposition (a bucket ends at {text[:80]!r})") from error
+        raise WrongCounters(
+            f"/metrics is not a Prometheus exposition (a bucket ends at {text[:80]!r})"
+        ) from error
 
 
 def _finite(name: str, value: float) -> float:
@@ -266,9 +279,13 @@ class Window:
                 unequal to accepted).
         """
         if before.started != after.started:
-            raise CounterError("the engine restarted inside the window (process_start_time_seconds changed)")
+            raise CounterError(
+                "the engine restarted inside the window (process_start_time_seconds changed)"
+            )
         engines = (before.tokens_by_engine, after.tokens_by_engine)
-        if len(engines[0]) == len(engines[1]) > 1 and any(a < b for b, a in zip(*engines, strict=True)):
+        if len(engines[0]) == len(engines[1]) > 1 and any(
+            a < b for b, a in zip(*engines, strict=True)
+        ):
             raise CounterError("one of the engines behind the address restarted inside the window")
         deltas: dict[str, float | None] = {}
         for name, sample in _PLAIN.items():
@@ -276,7 +293,10 @@ class Window:
         if deltas["generation_tokens"] is None:
             raise WrongCounters("vllm:generation_tokens_total is missing from /metrics")
         pairs = zip_longest(before.per_position, after.per_position)
-        positions = tuple(_delta(f"{_PER_POSITION} of position {i}", b, a) or 0.0 for i, (b, a) in enumerate(pairs))
+        positions = tuple(
+            _delta(f"{_PER_POSITION} of position {i}", b, a) or 0.0
+            for i, (b, a) in enumerate(pairs)
+        )
         deltas.pop("prompt_tokens")
         ttft = _bucket_deltas(before.ttft_buckets, after.ttft_buckets)
         tpot = _bucket_deltas(before.tpot_buckets, after.tpot_buckets)
@@ -288,7 +308,9 @@ class Window:
     def total(cls, windows: tuple[Window, ...]) -> Window:
         """Pool windows of one arm: counts are summed, ratios computed from the sums."""
         width = max((len(w.per_position) for w in windows), default=0)
-        positions = tuple(sum(w.per_position[i] for w in windows if i < len(w.per_position)) for i in range(width))
+        positions = tuple(
+            sum(w.per_position[i] for w in windows if i < len(w.per_position)) for i in range(width)
+        )
         sums: dict[str, Any] = {}
         for name in (*_PLAIN_FIELDS, *_TIME_FIELDS, *_PREFIX_FIELDS, *_SPEC_FIELDS):
             values = [getattr(w, name) for w in windows]
@@ -302,7 +324,9 @@ class Window:
         if self.accepted is None or self.draft_tokens is None:
             return
         if self.accepted > self.draft_tokens:
-            raise CounterError(f"{self.accepted:.0f} tokens accepted of {self.draft_tokens:.0f} drafted")
+            raise CounterError(
+                f"{self.accepted:.0f} tokens accepted of {self.draft_tokens:.0f} drafted"
+            )
         if self.per_position and abs(sum(self.per_position) - self.accepted) > 0.5:
             raise CounterError(
                 f"per-position acceptances add up to {sum(self.per_position):.0f}, "
@@ -408,7 +432,14 @@ class Window:
 
 
 _PLAIN_FIELDS = ("generation_tokens", "preemptions", "queue_seconds", "queue_count")
-_TIME_FIELDS = ("ttft_seconds", "ttft_count", "tpot_seconds", "tpot_count", "itl_seconds", "itl_count")
+_TIME_FIELDS = (
+    "ttft_seconds",
+    "ttft_count",
+    "tpot_seconds",
+    "tpot_count",
+    "itl_seconds",
+    "itl_count",
+)
 _PREFIX_FIELDS = ("prefix_queries", "prefix_hits")
 _SPEC_FIELDS = ("drafts", "draft_tokens", "accepted")
 
@@ -431,7 +462,9 @@ def _bucket_sums(histograms: list[Buckets]) -> Buckets:
 
 def _p99_s(buckets: Buckets, count: float | None) -> float | None:
     """The first bound below which 99 % lie, in seconds; None where it is above all."""
-    return next((bound for bound, below in buckets if below >= 0.99 * count), None) if count else None
+    return (
+        next((bound for bound, below in buckets if below >= 0.99 * count), None) if count else None
+    )
 
 
 def _ms(seconds: float | None) -> float | None:

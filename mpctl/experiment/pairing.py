@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_CLOCKS = 0.1  # by which the client's mean may differ from the engine's for its stalls to be the engine's
+_CLOCKS = (
+    0.1  # by which the client's mean may differ from the engine's for its stalls to be the engine's
+)
 
 Pair = tuple[Sample, Sample]
 Cut = Mapping[int, Sample]
@@ -168,7 +170,14 @@ class Pairing:
                 different += base_sample.text_digest != cand_sample.text_digest
         every = sum(bool(s.error) for b in blocks if b.arm == CANDIDATE for s in b.samples)
         return cls(
-            tuple(rounds), compared, different, newly_failed, newly_answered, textless, new_error, every - failed
+            tuple(rounds),
+            compared,
+            different,
+            newly_failed,
+            newly_answered,
+            textless,
+            new_error,
+            every - failed,
         )
 
     def without_first(self) -> Pairing:
@@ -196,31 +205,48 @@ class Pairing:
         machine between the two looks like a difference between them."""
         if self.joined:
             return True
-        base, cand = ([_started(getattr(r, arm)) for r in self.rounds] for arm in (BASELINE, CANDIDATE))
+        base, cand = (
+            [_started(getattr(r, arm)) for r in self.rounds] for arm in (BASELINE, CANDIDATE)
+        )
         return len(self.rounds) > 1 and (max(base) < min(cand) or max(cand) < min(base))
 
     def time_per_token_logs(self) -> dict[int, float]:
         """Return by the round's number the mean logarithm of its prompts' time-per-token ratios."""
-        logs = {r.number: [math.log(ratio) for ratio in r.time_per_token_ratios] for r in self.rounds}
-        return {number: math.fsum(of_round) / len(of_round) for number, of_round in logs.items() if of_round}
+        logs = {
+            r.number: [math.log(ratio) for ratio in r.time_per_token_ratios] for r in self.rounds
+        }
+        return {
+            number: math.fsum(of_round) / len(of_round)
+            for number, of_round in logs.items()
+            if of_round
+        }
 
     @property
     def miscounted(self) -> float | None:
         """Return by what share the candidate's tokens differ from the baseline's over answers with the same text; None
         where there are none."""
         pairs = [p for r in self.rounds for p in r.pairs if p[0].tokens and p[1].tokens]
-        equal = [(b.tokens, c.tokens) for b, c in pairs if b.text_digest == c.text_digest != NO_TEXT]
+        equal = [
+            (b.tokens, c.tokens) for b, c in pairs if b.text_digest == c.text_digest != NO_TEXT
+        ]
         base, cand = (sum(pair[arm] for pair in equal) for arm in (0, 1))
         return abs(cand / base - 1.0) if base else None
 
     def request_times(self) -> dict[int, tuple[float, float]]:
         """Return by the round's number both arms' mean time of a whole request that both answered, ms."""
-        times = {r.number: [(b.e2e_ms, c.e2e_ms) for b, c in r.pairs if b.e2e_ms and c.e2e_ms] for r in self.rounds}
-        return {n: (_mean([b for b, _ in t]), _mean([c for _, c in t])) for n, t in times.items() if t}
+        times = {
+            r.number: [(b.e2e_ms, c.e2e_ms) for b, c in r.pairs if b.e2e_ms and c.e2e_ms]
+            for r in self.rounds
+        }
+        return {
+            n: (_mean([b for b, _ in t]), _mean([c for _, c in t])) for n, t in times.items() if t
+        }
 
     def stalls(self) -> list[float]:
         """Return the times of the candidate's requests that stall, over the mean of its others."""
-        timed = [(b.e2e_ms / b.tokens, c.e2e_ms / c.tokens, c.e2e_ms) for b, c in self._timed_pairs()]
+        timed = [
+            (b.e2e_ms / b.tokens, c.e2e_ms / c.tokens, c.e2e_ms) for b, c in self._timed_pairs()
+        ]
         if not timed:
             return []
         typical = statistics.median(cand for _, cand, _ in timed)
@@ -229,12 +255,21 @@ class Pairing:
         return [e2e * (len(timed) - len(stalled)) / others for e2e in stalled] if others else []
 
     def _timed_pairs(self) -> list[tuple[Any, Any]]:
-        return [(b, c) for r in self.rounds for b, c in r.pairs if b.e2e_ms and c.e2e_ms and b.tokens and c.tokens]
+        return [
+            (b, c)
+            for r in self.rounds
+            for b, c in r.pairs
+            if b.e2e_ms and c.e2e_ms and b.tokens and c.tokens
+        ]
 
     def length_logs(self) -> list[float]:
         """Return per round the logarithm of the candidate's tokens over the baseline's, of prompts both answered."""
         both = [[p for p in r.pairs if p[0].tokens and p[1].tokens] for r in self.rounds]
-        sums = [(sum(base.tokens for base, _ in p), sum(cand.tokens for _, cand in p)) for p in both if p]
+        sums = [
+            (sum(base.tokens for base, _ in p), sum(cand.tokens for _, cand in p))
+            for p in both
+            if p
+        ]
         return [math.log(cand / base) for base, cand in sums]
 
     def throughput_logs(self) -> dict[int, float]:
@@ -248,7 +283,10 @@ class Pairing:
         if not self.rounds:
             return None
         arms = [[getattr(r, arm) for r in self.rounds] for arm in (BASELINE, CANDIDATE)]
-        base, cand = (sum(b.output_tokens for b in blocks) / math.fsum(b.duration_s for b in blocks) for blocks in arms)
+        base, cand = (
+            sum(b.output_tokens for b in blocks) / math.fsum(b.duration_s for b in blocks)
+            for blocks in arms
+        )
         return cand / base if base else None
 
     def times(self, name: str) -> list[tuple[float, float]]:
@@ -257,13 +295,19 @@ class Pairing:
         TTFT includes the time that the load client held requests back. Where an engine reports no such time, both arms
         have the load client's mean; it has no queue wait.
         """
-        by_engine = [(_engine_mean(r.baseline, name), _engine_mean(r.candidate, name)) for r in self.rounds]
-        complete = [(base, cand) for base, cand in by_engine if base is not None and cand is not None]
+        by_engine = [
+            (_engine_mean(r.baseline, name), _engine_mean(r.candidate, name)) for r in self.rounds
+        ]
+        complete = [
+            (base, cand) for base, cand in by_engine if base is not None and cand is not None
+        ]
         if len(complete) == len(by_engine):
             return complete
         if name == "queue_wait_ms":
             return []
-        theirs = [(_client_mean(r.baseline, name), _client_mean(r.candidate, name)) for r in self.rounds]
+        theirs = [
+            (_client_mean(r.baseline, name), _client_mean(r.candidate, name)) for r in self.rounds
+        ]
         return [(base, cand) for base, cand in theirs if base is not None and cand is not None]
 
     @property
@@ -271,9 +315,16 @@ class Pairing:
         """Return how much later than by its engine's clock the load client gets a first token of the candidate, less
         the same of the baseline: the median over the rounds, ms. None where an engine reports no such time."""
         lags = [
-            [client - engine for client, engine in clocks if client is not None and engine is not None]
+            [
+                client - engine
+                for client, engine in clocks
+                if client is not None and engine is not None
+            ]
             for clocks in (
-                [(_client_mean(block, "ttft_ms"), block.ttft_ms) for block in (r.baseline, r.candidate)]
+                [
+                    (_client_mean(block, "ttft_ms"), block.ttft_ms)
+                    for block in (r.baseline, r.candidate)
+                ]
                 for r in self.rounds
             )
         ]

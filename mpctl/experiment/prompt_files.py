@@ -28,7 +28,12 @@ _AT_ONCE = 8
 _LEVELS = 100  # of nesting in a request; what reads it later recurses
 _NAMED = 4  # reasons or settings that are named; the others are counted together
 _FIELDS = 8  # of a record of an unknown format that are named
-_NESTED = ("request", "body", "request_body", "proxy_server_request")  # where logs of gateways and servers keep it
+_NESTED = (
+    "request",
+    "body",
+    "request_body",
+    "proxy_server_request",
+)  # where logs of gateways and servers keep it
 _LISTS = ("messages", "conversations", "conversation", "turns")
 _USERS = ("user", "human", "prompter")
 _ASSISTANTS = ("assistant", "gpt", "chatgpt", "bot", "model", "ai")
@@ -44,24 +49,90 @@ _ROLES = {
 _KEPT = ("tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning")  # of a message
 _TEXTS = ("text", "input_text", "output_text")
 _CALLING = ("tools", "tool_choice", "parallel_tool_calls")
-_TEMPLATE = ("chat_template_kwargs", "reasoning_effort", "include_reasoning", "thinking_token_budget", "documents")
+_TEMPLATE = (
+    "chat_template_kwargs",
+    "reasoning_effort",
+    "include_reasoning",
+    "thinking_token_budget",
+    "documents",
+)
 _NUCLEUS = ("top_p", "top_k", "min_p")
 _PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
 _TOKENS = ("logit_bias", "bad_words", "allowed_token_ids")
-_ENDS = ("stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "repetition_detection")
+_ENDS = (
+    "stop",
+    "stop_token_ids",
+    "include_stop_str_in_output",
+    "ignore_eos",
+    "repetition_detection",
+)
 _SPELLING = ("skip_special_tokens", "spaces_between_special_tokens")
-_SENT = frozenset((*GRAMMAR, *_CALLING, *_TEMPLATE, *_NUCLEUS, *_PENALTIES, *_TOKENS, *_ENDS, *_SPELLING))
-_BY_MPCTL = ("temperature", "max_tokens", "max_completion_tokens", "stream", "stream_options", "seed", "cache_salt")
-_OTHER_ANSWERS = ("n", "best_of", "use_beam_search", "length_penalty", "min_tokens", "echo", "suffix")
+_SENT = frozenset(
+    (*GRAMMAR, *_CALLING, *_TEMPLATE, *_NUCLEUS, *_PENALTIES, *_TOKENS, *_ENDS, *_SPELLING)
+)
+_BY_MPCTL = (
+    "temperature",
+    "max_tokens",
+    "max_completion_tokens",
+    "stream",
+    "stream_options",
+    "seed",
+    "cache_salt",
+)
+_OTHER_ANSWERS = (
+    "n",
+    "best_of",
+    "use_beam_search",
+    "length_penalty",
+    "min_tokens",
+    "echo",
+    "suffix",
+)
 _LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs")
 _EARLIER_CALLS = ("functions", "function_call")
-_RENDERING = ("continue_final_message", "add_generation_prompt", "chat_template", "truncate_prompt_tokens")
+_RENDERING = (
+    "continue_final_message",
+    "add_generation_prompt",
+    "chat_template",
+    "truncate_prompt_tokens",
+)
 _ENGINE = ("mm_processor_kwargs", "vllm_xargs", "priority")
-_OTHER_SERVERS = ("parameters", "sampling_params", "optional_params", "generation_config", "reasoning", "thinking")
-_UNSENT = frozenset((*_OTHER_SERVERS, *_BY_MPCTL, *_OTHER_ANSWERS, *_LOGPROBS, *_EARLIER_CALLS, *_RENDERING, *_ENGINE))
-_LABELS = ("model", "user", "metadata", "store", "request_id", "session_id")  # decide nothing about an answer
+_OTHER_SERVERS = (
+    "parameters",
+    "sampling_params",
+    "optional_params",
+    "generation_config",
+    "reasoning",
+    "thinking",
+)
+_UNSENT = frozenset(
+    (
+        *_OTHER_SERVERS,
+        *_BY_MPCTL,
+        *_OTHER_ANSWERS,
+        *_LOGPROBS,
+        *_EARLIER_CALLS,
+        *_RENDERING,
+        *_ENGINE,
+    )
+)
+_LABELS = (
+    "model",
+    "user",
+    "metadata",
+    "store",
+    "request_id",
+    "session_id",
+)  # decide nothing about an answer
 _UNNAMED = frozenset(("system", "prompt", "extra_body", *_LABELS, *_LISTS))
-_MEDIA = ("image", "images", "video", "videos", "audios", "multi_modal_data")  # that a text refers to
+_MEDIA = (
+    "image",
+    "images",
+    "video",
+    "videos",
+    "audios",
+    "multi_modal_data",
+)  # that a text refers to
 _LATER = "later questions without an answer"
 _HINT = 'one JSON object per line, {"prompt": "..."}, or a format of docs/how-to/bench.md'
 
@@ -130,7 +201,9 @@ class _LeftOut:
 
     def note(self, records: int) -> str:
         common = self.counts.most_common(_NAMED)
-        named = [f"{reason} ({count}, first in line {self.lines[reason]})" for reason, count in common]
+        named = [
+            f"{reason} ({count}, first in line {self.lines[reason]})" for reason, count in common
+        ]
         others = self.counts.total() - sum(count for _, count in common)
         named += [f"other reasons ({others})"] if others else []
         return f"left out {self.counts.total()} of {records} records: {', '.join(named)}"
@@ -165,7 +238,9 @@ def read_classes(text: str, *, file: str) -> dict[str, Prompts]:
     for session in sessions:
         classes.setdefault(session.kind, []).append(session)
     first = sessions[0].kind
-    return {name: _prompts(members, notes if name == first else ()) for name, members in classes.items()}
+    return {
+        name: _prompts(members, notes if name == first else ()) for name, members in classes.items()
+    }
 
 
 def _prompts(sessions: Sequence[_Session], notes: Sequence[str]) -> Prompts:
@@ -178,7 +253,9 @@ def _unsent(sessions: Sequence[_Session]) -> Iterator[str]:
     for session in sessions:
         counts.update(dict.fromkeys(session.unsent, len(session.requests)))
     if counts:
-        named = [f"{name} in {count} request{'s' * (count > 1)}" for name, count in counts.most_common()]
+        named = [
+            f"{name} in {count} request{'s' * (count > 1)}" for name, count in counts.most_common()
+        ]
         yield f"not sent: {', '.join(named)}"
 
 
@@ -209,7 +286,9 @@ def _sessions(text: str, file: str) -> tuple[list[_Session], tuple[str, ...]]:
             if bounded.is_nested_deeper(record, _LEVELS):
                 raise _UnknownError(f"is nested more than {_LEVELS} levels deep", "request")
             session = _session(record)
-            sessions.append(replace(session, requests=[_whole(request) for request in session.requests]))
+            sessions.append(
+                replace(session, requests=[_whole(request) for request in session.requests])
+            )
             replaced += sessions[-1] != session
         except _UnknownError as unknown:
             left_out.add(str(unknown), line)
@@ -223,7 +302,9 @@ def _sessions(text: str, file: str) -> tuple[list[_Session], tuple[str, ...]]:
         raise InputError("holds no prompts", file=file, hint=_HINT)
     notes = [left_out.note(len(sessions) + left_out.counts.total())] if left_out.counts else []
     if replaced:
-        notes.append(f"replaced half a surrogate pair by U+FFFD in {replaced} record{'s' * (replaced > 1)}")
+        notes.append(
+            f"replaced half a surrogate pair by U+FFFD in {replaced} record{'s' * (replaced > 1)}"
+        )
     return sessions, tuple(notes)
 
 
@@ -233,7 +314,9 @@ def _records(text: str, file: str) -> Iterator[tuple[int, Callable[[], Any]]]:
         for number, record in enumerate(_loads(text, file, None), start=1):
             yield number, partial(_as_is, record)
         return
-    for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: U+2028 may stand inside a prompt
+    for number, line in enumerate(
+        text.split("\n"), start=1
+    ):  # not splitlines: U+2028 may stand inside a prompt
         if line.strip():
             yield number, partial(_loads, line, file, number)
 
@@ -248,7 +331,9 @@ def _loads(text: str, file: str, line: int | None) -> Any:
     except json.JSONDecodeError as error:
         raise InputError(f"not JSON: {error.msg}", file=file, line=line or error.lineno) from error
     except (RecursionError, ValueError) as error:
-        raise InputError("not JSON that can be read: too deep, or a number too long", file=file, line=line) from error
+        raise InputError(
+            "not JSON that can be read: too deep, or a number too long", file=file, line=line
+        ) from error
 
 
 def _whole(request: Prompt) -> Prompt:
@@ -268,7 +353,11 @@ def _session(record: Any) -> _Session:
     """The class and the requests of one record."""
     session = _requests(record, nested=False)
     category = record.get("category")
-    return replace(session, kind=category) if isinstance(category, str) and category.strip() else session
+    return (
+        replace(session, kind=category)
+        if isinstance(category, str) and category.strip()
+        else session
+    )
 
 
 def _requests(record: Any, *, nested: bool) -> _Session:
@@ -291,17 +380,23 @@ def _requests(record: Any, *, nested: bool) -> _Session:
     if "prompt" not in record and "instruction" in record:
         return _conversation([*system, *_instruction(record)], settings, unsent, "instruction")
     if "prompt" not in record:
-        raise _UnknownError(f"holds none of prompt, {', '.join(_LISTS)}, instruction; {_fields(record)}", "")
+        raise _UnknownError(
+            f"holds none of prompt, {', '.join(_LISTS)}, instruction; {_fields(record)}", ""
+        )
     prompt = _text(record["prompt"], "prompt")
     if settings or system:
-        return _conversation([*system, {"role": "user", "content": prompt}], settings, unsent, "messages")
+        return _conversation(
+            [*system, {"role": "user", "content": prompt}], settings, unsent, "messages"
+        )
     return _Session("chat", [prompt], unsent)
 
 
 def _fields(record: Mapping[str, Any]) -> str:
     """The fields of a record of another format, whose names may be anything."""
     named = ", ".join(f"{name:.40}" for name in [*record][:_FIELDS])
-    return f"its fields: {named}{', ...' * (len(record) > _FIELDS)}" if record else "it has no fields"
+    return (
+        f"its fields: {named}{', ...' * (len(record) > _FIELDS)}" if record else "it has no fields"
+    )
 
 
 def _instruction(record: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -309,9 +404,15 @@ def _instruction(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     parts = _text(record["instruction"], "instruction"), record.get("input")
     text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
     history = record.get("history") or ()
-    if not isinstance(history, list | tuple) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
+    if not isinstance(history, list | tuple) or not all(
+        isinstance(pair, list) and len(pair) == 2 for pair in history
+    ):
         raise _UnknownError("needs pairs of a question and an answer", "history")
-    earlier = [(role, text) for pair in history for role, text in zip(("user", "assistant"), pair, strict=True)]
+    earlier = [
+        (role, text)
+        for pair in history
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
     return [{"role": role, "content": content} for role, content in (*earlier, ("user", text))]
 
 
@@ -326,7 +427,9 @@ def _settings(record: Mapping[str, Any], *, nested: bool) -> tuple[dict[str, Any
         sent["tools"] = _tools(sent["tools"])
     if not isinstance(sent.get("response_format", {}), dict):
         raise _UnknownError("needs an object", "response_format")
-    unsent = [name for name in record if name in _UNSENT or (nested and name not in _SENT | _UNNAMED)]
+    unsent = [
+        name for name in record if name in _UNSENT or (nested and name not in _SENT | _UNNAMED)
+    ]
     if not _is_choice(sent.get("tool_choice", "auto")):
         unsent.append("tool_choice")
         del sent["tool_choice"]
@@ -340,13 +443,18 @@ def _tools(tools: Any) -> list[dict[str, Any]]:
     listed = _parsed(tools)
     if not isinstance(listed, list) or not all(isinstance(tool, dict) for tool in listed):
         raise _UnknownError("needs a list of objects", "tools")
-    return [tool if "function" in tool or "type" in tool else {"type": "function", "function": tool} for tool in listed]
+    return [
+        tool if "function" in tool or "type" in tool else {"type": "function", "function": tool}
+        for tool in listed
+    ]
 
 
 def _is_choice(choice: Any) -> bool:
     """Return whether a tool_choice is a word or names a function."""
     function = choice.get("function") if isinstance(choice, dict) else None
-    return isinstance(choice, str) or (isinstance(function, dict) and isinstance(function.get("name"), str))
+    return isinstance(choice, str) or (
+        isinstance(function, dict) and isinstance(function.get("name"), str)
+    )
 
 
 def _parsed(value: Any) -> Any:
@@ -366,7 +474,9 @@ def _text(value: Any, name: str) -> str:
     return value
 
 
-def _conversation(listed: Sequence[Any], settings: Mapping[str, Any], unsent: tuple[str, ...], name: str) -> _Session:
+def _conversation(
+    listed: Sequence[Any], settings: Mapping[str, Any], unsent: tuple[str, ...], name: str
+) -> _Session:
     """A request per turn of the user or a tool. A list of messages that ends with one is a request as it was sent;
     of questions without answers only the first is asked, which needs no answer of the model under test."""
     messages = _with_ids([_message(message, name) for message in listed])
@@ -379,8 +489,16 @@ def _conversation(listed: Sequence[Any], settings: Mapping[str, Any], unsent: tu
         raise _UnknownError("no question of a user", name)
     if name == "messages" and ends[-1] == len(messages) - 1:
         ends = ends[-1:]
-    called = "tools" in settings or any(message["role"] == "tool" or "tool_calls" in message for message in messages)
-    kind = "tools" if called else "sessions" if sum(message["role"] == "user" for message in messages) > 1 else "chat"
+    called = "tools" in settings or any(
+        message["role"] == "tool" or "tool_calls" in message for message in messages
+    )
+    kind = (
+        "tools"
+        if called
+        else "sessions"
+        if sum(message["role"] == "user" for message in messages) > 1
+        else "chat"
+    )
     return _Session(kind, [_request(messages[: end + 1], settings) for end in ends], unsent)
 
 
@@ -388,7 +506,9 @@ def _asks(message: Mapping[str, Any]) -> bool:
     """Return whether a message is a result of a tool or a question with a text."""
     content = message["content"]
     texts = [content] if isinstance(content, str) else [part["text"] for part in content or ()]
-    return message["role"] == "tool" or (message["role"] == "user" and any(text.strip() for text in texts))
+    return message["role"] == "tool" or (
+        message["role"] == "user" and any(text.strip() for text in texts)
+    )
 
 
 def _is_last(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
@@ -401,10 +521,15 @@ def _message(message: Any, name: str) -> dict[str, Any]:
         message = {"role": "user", "content": message}
     if not isinstance(message, dict):
         raise _UnknownError("needs messages with a role and a content", name)
-    speaker, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
+    speaker, content = (
+        message.get("role", message.get("from")),
+        message.get("content", message.get("value")),
+    )
     role = _ROLES.get(speaker.lower()) if isinstance(speaker, str) else None
     if role is None:
-        raise _UnknownError(f"needs messages with a role and a text, not the role {speaker!r:.40}", name)
+        raise _UnknownError(
+            f"needs messages with a role and a text, not the role {speaker!r:.40}", name
+        )
     fields = {key: message[key] for key in _KEPT if message.get(key)}
     call = content if str(speaker).lower() in _CALLERS else message.get("function_call")
     if call:
@@ -430,11 +555,18 @@ def _calls(call: Any, name: str) -> list[dict[str, Any]]:
     """The tool calls of a message, of the form in which trainers and earlier versions of the API write them."""
     parsed = _parsed(call)
     calls = parsed if isinstance(parsed, list) else [parsed]
-    if not calls or not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in calls):
+    if not calls or not all(
+        isinstance(each, dict) and isinstance(each.get("name"), str) for each in calls
+    ):
         raise _UnknownError("needs a function_call with a name and arguments", name)
     arguments = [each.get("arguments", each.get("parameters", {})) for each in calls]
-    texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in arguments]
-    functions = [{"name": each["name"], "arguments": text} for each, text in zip(calls, texts, strict=True)]
+    texts = [
+        value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for value in arguments
+    ]
+    functions = [
+        {"name": each["name"], "arguments": text} for each, text in zip(calls, texts, strict=True)
+    ]
     return [{"id": "", "type": "function", "function": function} for function in functions]
 
 
@@ -444,9 +576,15 @@ def _with_ids(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for number, message in enumerate(messages):
         calls = message.get("tool_calls")
         added: dict[str, Any] = {}
-        if isinstance(calls, list) and all(isinstance(call, dict) and call.get("id") == "" for call in calls):
+        if isinstance(calls, list) and all(
+            isinstance(call, dict) and call.get("id") == "" for call in calls
+        ):
             waiting = [f"call-{number}-{index}" for index in range(len(calls))]
-            added = {"tool_calls": [{**call, "id": name} for call, name in zip(calls, waiting, strict=True)]}
+            added = {
+                "tool_calls": [
+                    {**call, "id": name} for call, name in zip(calls, waiting, strict=True)
+                ]
+            }
         elif message["role"] == "tool" and waiting and "tool_call_id" not in message:
             added = {"tool_call_id": waiting.pop(0)}
         numbered.append({**message, **added})
@@ -455,14 +593,23 @@ def _with_ids(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _request(messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Prompt:
     (only, *following) = messages
-    if not following and not settings and only.keys() == {"role", "content"} and isinstance(only["content"], str):
+    if (
+        not following
+        and not settings
+        and only.keys() == {"role", "content"}
+        and isinstance(only["content"], str)
+    ):
         return str(only["content"])
     return Chat.of({"messages": list(messages), **settings})
 
 
 def body_of(prompt: Prompt) -> dict[str, Any]:
     """The body of the request that a prompt of the workload stands for: its messages and settings."""
-    return prompt.body if isinstance(prompt, Chat) else {"messages": [{"role": "user", "content": prompt}]}
+    return (
+        prompt.body
+        if isinstance(prompt, Chat)
+        else {"messages": [{"role": "user", "content": prompt}]}
+    )
 
 
 def asks_for_more_than_a_text(prompt: Prompt) -> bool:

@@ -43,7 +43,9 @@ class RoundAnswers:
         """Return the numbers of the cell's rounds of which answers wait for the other arm's."""
         return sorted({repeat for _, key, repeat in self._received if key == cell.key})
 
-    def pairs(self, baseline: Block, candidate: Block, prompts: Sequence[Prompt], max_tokens: int) -> list[Pair]:
+    def pairs(
+        self, baseline: Block, candidate: Block, prompts: Sequence[Prompt], max_tokens: int
+    ) -> list[Pair]:
         """Return the pairs of one cell of a round that both arms answered; their texts are digests. Answers that an
         interrupted command has lost are known by their digests alone."""
         bodies = [body_of(prompt) for prompt in prompts]
@@ -57,10 +59,20 @@ class RoundAnswers:
                 pairs.append(Pair(number, ask, base, cand))
         return pairs
 
-    def _answers(self, block: Block, bodies: Sequence[Mapping[str, Any]], max_tokens: int) -> list[Answer]:
-        received = self._received.get((block.arm, block.cell.key, block.repeat)) or [_Received()] * len(block.samples)
-        answers = (_answer(mine, sample, max_tokens) for mine, sample in zip(received, block.samples, strict=True))
-        return [replace(answer, model=body.get("model", "")) for answer, body in zip(answers, bodies, strict=True)]
+    def _answers(
+        self, block: Block, bodies: Sequence[Mapping[str, Any]], max_tokens: int
+    ) -> list[Answer]:
+        received = self._received.get((block.arm, block.cell.key, block.repeat)) or [
+            _Received()
+        ] * len(block.samples)
+        answers = (
+            _answer(mine, sample, max_tokens)
+            for mine, sample in zip(received, block.samples, strict=True)
+        )
+        return [
+            replace(answer, model=body.get("model", ""))
+            for answer, body in zip(answers, bodies, strict=True)
+        ]
 
     def texts(self, pair: Pair, block: Block) -> str:
         """Return the text of an answer without ids; "" where it is not known any more."""
@@ -75,4 +87,6 @@ class RoundAnswers:
 
 def _answer(received: _Received, sample: Sample, max_tokens: int) -> Answer:
     finish = "length" if sample.tokens >= max_tokens else "stop"
-    return Answer(received.prompt_ids, received.ids, sample.text_digest, finish=finish, error=sample.error)
+    return Answer(
+        received.prompt_ids, received.ids, sample.text_digest, finish=finish, error=sample.error
+    )

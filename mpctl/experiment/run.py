@@ -38,7 +38,9 @@ class ArmConditions(Record):
     model_digest: str  # sha256 over the model's files or its revision, "" where unknown
     device: str  # its name by the driver
     kv_pool_tokens: int | None  # that fit the KV cache, by the engine's log
-    served_tokens: float | None = None  # that the process had generated before the measurement, None where unknown
+    served_tokens: float | None = (
+        None  # that the process had generated before the measurement, None where unknown
+    )
     speculation: Spec | None = None  # None where nobody read it
     context_tokens: int | None = None  # longest request with its answer, as served
     draft_digest: str = ""  # as model_digest, of the draft
@@ -67,13 +69,23 @@ class Burst(Record):
     @classmethod
     def of(cls, baseline: Sequence[Reply], candidate: Sequence[Reply]) -> Burst:
         """Compare both arms' replies to the same requests. What neither answers is no request that they serve."""
-        pairs = [pair for pair in zip(baseline, candidate, strict=False) if not (pair[0][0] and pair[1][0])]
+        pairs = [
+            pair
+            for pair in zip(baseline, candidate, strict=False)
+            if not (pair[0][0] and pair[1][0])
+        ]
         worse = [cand[0] for _, cand in pairs if cand[0]]
         better = sum(bool(base[0]) for base, _ in pairs)
-        times = [(base[1], cand[1]) for base, cand in pairs if not (base[0] or cand[0]) and base[1] and cand[1]]
+        times = [
+            (base[1], cand[1])
+            for base, cand in pairs
+            if not (base[0] or cand[0]) and base[1] and cand[1]
+        ]
         typical = statistics.median(cand for _, cand in times) if times else 0.0
         stalls = tuple(cand / typical for base, cand in times if cand > STALL * max(base, typical))
-        return cls(len(pairs), better, len(worse), len(worse), better, next(iter(worse), ""), stalls)
+        return cls(
+            len(pairs), better, len(worse), len(worse), better, next(iter(worse), ""), stalls
+        )
 
     @property
     def answered_alike(self) -> int:
@@ -175,9 +187,13 @@ class Run:
     answers: AnswerCheck | None = None
     round_answers: AnswerCheck | None = None
     joined: bool = False  # of two measurements: one arm was measured apart from the other, whatever their clocks say
-    accepted: tuple[str, ...] = ()  # names of differences between the arms that are part of the change
+    accepted: tuple[
+        str, ...
+    ] = ()  # names of differences between the arms that are part of the change
     earlier: int = 0  # measurements of the same pair that did not promote
-    bursts: Mapping[str, Burst] = field(default_factory=dict)  # by class of traffic, of requests before the rounds
+    bursts: Mapping[str, Burst] = field(
+        default_factory=dict
+    )  # by class of traffic, of requests before the rounds
     client: str = ""  # the load client with its version
 
     @property
@@ -200,11 +216,16 @@ class Run:
         Raises:
             InputError: the record is no whole Run, or of a version that is not read; ``file`` names it in the message.
         """
-        version, kind = (record.get(key) if isinstance(record, Mapping) else None for key in ("apiVersion", "kind"))
+        version, kind = (
+            record.get(key) if isinstance(record, Mapping) else None
+            for key in ("apiVersion", "kind")
+        )
         if kind != "Run":
             raise InputError(f"must be Run, not {kind!r}", file=file, field="kind")
         if version != API_VERSION:
-            raise InputError(f"must be {API_VERSION}, not {version!r}", file=file, field="apiVersion")
+            raise InputError(
+                f"must be {API_VERSION}, not {version!r}", file=file, field="apiVersion"
+            )
         values = {k: v for k, v in record.items() if k not in ("apiVersion", "kind")}
         try:
             return decode(cls, values).checked()
@@ -282,7 +303,9 @@ def combine(first: Run, first_arm: str, second: Run, second_arm: str) -> Run:
 
 def _worse(first: Calibration | None, second: Calibration | None) -> Calibration | None:
     """Return the calibration with the larger error; None where one is missing."""
-    return max(first, second, key=lambda c: (c.p99_ms, -c.concurrency)) if first and second else None
+    return (
+        max(first, second, key=lambda c: (c.p99_ms, -c.concurrency)) if first and second else None
+    )
 
 
 def _sent(block: Block) -> tuple[str, ...]:

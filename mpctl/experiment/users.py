@@ -18,7 +18,9 @@ _RARE_PER_S = 0.005  # three requests in the ten minutes of a measurement
 _UNSEEN = 3.0  # expected requests of which one is seen with 95 %
 _SPREAD = 0.45  # of one request's time per output token, of logarithms
 _CHANCE = 0.025  # that equal pods are reported to differ, on either side
-_ALIKE = 1.1  # requests of one pod over those of another; otherwise their times differ by load or by age
+_ALIKE = (
+    1.1  # requests of one pod over those of another; otherwise their times differ by load or by age
+)
 NOTED_POD_GAP = 0.05  # between two pods of one manifest
 
 
@@ -89,14 +91,21 @@ class UserLoad:
     def describe(self) -> str:
         """The load in one sentence without its full stop."""
         if self.seen:
-            gap = f", whose times per output token differ by {100 * self.pod_gap:.0f} %" if self.uneven else ""
+            gap = (
+                f", whose times per output token differ by {100 * self.pod_gap:.0f} %"
+                if self.uneven
+                else ""
+            )
             return f"users send {self.requests_per_s:.2g} requests/s to {_pods(self.pods)}{gap}"
         bound = (
-            f"no user was seen in {self.window_s:.0f} s: fewer than {_UNSEEN / self.window_s:.2g} requests/s at 95 %"
+            f"no user was seen in {self.window_s:.0f} s: "
+            f"fewer than {_UNSEEN / self.window_s:.2g} requests/s at 95 %"
         )
         if not self.earlier:
             return bound
-        return f"{bound}, but users sent {self.earlier_per_s:.2g} requests/s since the engines started"
+        return (
+            f"{bound}, but users sent {self.earlier_per_s:.2g} requests/s since the engines started"
+        )
 
 
 def _pods(count: int) -> str:
@@ -116,12 +125,17 @@ def earlier_rate(engines: Mapping[str, Counters], now: float, own: float) -> flo
     total = answered(engines)
     if total - own < FEW:
         return 0.0
-    rates = (_finished(c) / max(now - c.started, 1.0) for c in engines.values() if c.started is not None)
+    rates = (
+        _finished(c) / max(now - c.started, 1.0) for c in engines.values() if c.started is not None
+    )
     return math.fsum(rates) * (1.0 - own / total)
 
 
 def user_load(
-    before: Mapping[str, Counters], after: Mapping[str, Counters], window_s: float, earlier_per_s: float
+    before: Mapping[str, Counters],
+    after: Mapping[str, Counters],
+    window_s: float,
+    earlier_per_s: float,
 ) -> UserLoad:
     """Tell users by two readings of every engine, ``window_s`` apart. A request that makes no token, as a health probe
     does, is none of a user."""
@@ -138,7 +152,9 @@ def user_load(
             arrived += _finished(counters) - _finished(first) + _open(counters) - _open(first)
     rate = max(arrived / window_s, 0.0) or earlier_per_s
     gap = pod_gap(before, after)
-    return UserLoad(rate if busy else 0.0, len(after), busy, window_s, earlier_per_s, _answer_s(after), gap)
+    return UserLoad(
+        rate if busy else 0.0, len(after), busy, window_s, earlier_per_s, _answer_s(after), gap
+    )
 
 
 def pod_gap(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> float:
@@ -147,9 +163,16 @@ def pod_gap(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> fl
     The times are those of all requests since the pods started, as a short window has too few. The gap is 0 where it may
     be chance, and where the pods answered unequal numbers of requests, which makes equal pods differ.
     """
-    if any(name not in before or before[name].started != counters.started for name, counters in after.items()):
+    if any(
+        name not in before or before[name].started != counters.started
+        for name, counters in after.items()
+    ):
         return 0.0
-    pods = [(c.tpot_seconds / c.tpot_count, c.tpot_count) for c in after.values() if c.tpot_count and c.tpot_seconds]
+    pods = [
+        (c.tpot_seconds / c.tpot_count, c.tpot_count)
+        for c in after.values()
+        if c.tpot_count and c.tpot_seconds
+    ]
     if len(pods) < max(len(after), 2):
         return 0.0
     (fastest, some), (slowest, others) = min(pods), max(pods)
@@ -158,13 +181,24 @@ def pod_gap(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> fl
         return 0.0
     from statistics import NormalDist  # slow to load, and most commands compare no pods
 
-    chance = NormalDist().inv_cdf(1 - _CHANCE / math.comb(len(pods), 2)) * _SPREAD * math.sqrt(1 / some + 1 / others)
+    chance = (
+        NormalDist().inv_cdf(1 - _CHANCE / math.comb(len(pods), 2))
+        * _SPREAD
+        * math.sqrt(1 / some + 1 / others)
+    )
     return slowest / fastest - 1 if math.log(slowest / fastest) > chance else 0.0
 
 
 def _finished(counters: Counters) -> float:
     """Answered requests; by their first tokens where the engine does not count them."""
-    return next((n for n in (counters.latency_count, counters.ttft_count, counters.queue_count) if n is not None), 0.0)
+    return next(
+        (
+            n
+            for n in (counters.latency_count, counters.ttft_count, counters.queue_count)
+            if n is not None
+        ),
+        0.0,
+    )
 
 
 def _open(counters: Counters) -> float:
@@ -232,11 +266,20 @@ def between(before: ArmsReading, after: ArmsReading) -> TrafficWindow:
     Raises:
         CounterError: an engine restarted, or a pod came or went.
     """
-    if before.baseline.keys() != after.baseline.keys() or before.candidate.keys() != after.candidate.keys():
+    if (
+        before.baseline.keys() != after.baseline.keys()
+        or before.candidate.keys() != after.candidate.keys()
+    ):
         raise CounterError("the pods are not the same as before")
     baseline = _pooled(before.baseline, after.baseline)
     candidate = _pooled(before.candidate, after.candidate)
-    return TrafficWindow(after.at - before.at, len(after.baseline), baseline, candidate, max(before.batch, after.batch))
+    return TrafficWindow(
+        after.at - before.at,
+        len(after.baseline),
+        baseline,
+        candidate,
+        max(before.batch, after.batch),
+    )
 
 
 def _pooled(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> Window:
@@ -273,6 +316,8 @@ class WindowCutter:
             return None
 
     def _is_full(self, window: TrafficWindow) -> bool:
-        enough = (window.candidate.tpot_count or 0.0) >= self.fewest and (window.baseline.tpot_count or 0.0) > 0
+        enough = (window.candidate.tpot_count or 0.0) >= self.fewest and (
+            window.baseline.tpot_count or 0.0
+        ) > 0
         timed = bool(window.baseline.tpot_seconds and window.candidate.tpot_seconds)
         return window.seconds >= self.shortest_s and enough and timed

@@ -18,7 +18,10 @@ from mpctl.experiment.prompt_files import Chat, Prompt, body_of, built_in_prompt
 from mpctl.records import Record
 
 _SOURCES = ("edits", "rag")  # the sets whose prompts bring a file or a report of their own
-_OF_CODE = ("edits", "fresh")  # they get files first, and reports when these run out; others the other way round
+_OF_CODE = (
+    "edits",
+    "fresh",
+)  # they get files first, and reports when these run out; others the other way round
 _KILO = 1024
 
 
@@ -41,7 +44,11 @@ class Variant(Record):
     @property
     def name(self) -> str:
         """The name of the class of traffic: ``edits-8k-thinking-sql``."""
-        length = f"{self.context // _KILO}k" if self.context and not self.context % _KILO else str(self.context or "")
+        length = (
+            f"{self.context // _KILO}k"
+            if self.context and not self.context % _KILO
+            else str(self.context or "")
+        )
         thinking = {None: "", True: "thinking", False: "direct"}[self.thinking]
         adapter = re.sub(r"[^a-z0-9]+", "-", self.adapter.lower()).strip("-")
         adapter = re.sub(r"-r(?=[0-9e-]+$)", "-rank", adapter)  # "-r16" would read as a rate
@@ -54,7 +61,9 @@ class Variant(Record):
             InputError: a conversation is to get longer, which only a text can.
         """
         numbered = range(self.part, len(base), self.parts)
-        return tuple(self._sent(_lengthened(base[n], n, self.characters, self.of)) for n in numbered)
+        return tuple(
+            self._sent(_lengthened(base[n], n, self.characters, self.of)) for n in numbered
+        )
 
     def _sent(self, prompt: Prompt) -> Prompt:
         overrides: dict[str, Any] = {"model": self.adapter} if self.adapter else {}
@@ -78,7 +87,10 @@ def passages_of(name: str) -> tuple[str, ...]:
 def _shuffled(passages: tuple[str, ...], number: int) -> list[str]:
     """The passages in an order of the prompt's own; another one is first for each prompt."""
     first = number % len(passages)
-    order = sorted(range(len(passages)), key=lambda n: (n != first, hashlib.sha256(b"%d %d" % (number, n)).digest()))
+    order = sorted(
+        range(len(passages)),
+        key=lambda n: (n != first, hashlib.sha256(b"%d %d" % (number, n)).digest()),
+    )
     return [passages[n] for n in order]
 
 
@@ -94,12 +106,16 @@ def _lengthened(prompt: Prompt, number: int, characters: int, name: str) -> Prom
         )
     room, chosen = characters - len(prompt), list[str]()
     sources = _SOURCES if name in _OF_CODE else _SOURCES[::-1]
-    for passage in (passage for source in sources for passage in _shuffled(passages_of(source), number)):
+    for passage in (
+        passage for source in sources for passage in _shuffled(passages_of(source), number)
+    ):
         if room <= len("\n\n"):
             break
         if passage in prompt:
             continue
         paragraph = f"{passage}\n\n"
-        chosen.append(paragraph if len(paragraph) <= room else f"{passage[: room - 2].rpartition(' ')[0]}\n\n")
+        chosen.append(
+            paragraph if len(paragraph) <= room else f"{passage[: room - 2].rpartition(' ')[0]}\n\n"
+        )
         room -= len(paragraph)
     return "".join((*chosen, prompt))

@@ -59,13 +59,17 @@ class Traffic:
     share: float = 1.0
     repeated: int = 0
     stored: StoredPrompts | None = None
-    variant: Variant | None = None  # of another class, with whose other variants it shares the rounds
+    variant: Variant | None = (
+        None  # of another class, with whose other variants it shares the rounds
+    )
     notes: tuple[str, ...] = field(default=(), compare=False)  # no record keeps them
 
     def __post_init__(self) -> None:
         check_traffic(self.name)
         if not math.isfinite(self.share) or self.share <= 0:
-            raise InputError(f"the share of {self.name} must be above 0, not {self.share:g}", field="prompts")
+            raise InputError(
+                f"the share of {self.name} must be above 0, not {self.share:g}", field="prompts"
+            )
         if len(set(self.prompts)) != len(self.prompts):
             raise InputError(f"prompts of {self.name} repeat", field="prompts")
 
@@ -92,7 +96,9 @@ class Traffic:
 
     def without_prompts(self) -> Traffic:
         """The class as a record keeps it."""
-        return replace(self, prompts=(), stored=StoredPrompts(self.count, self.digest(), self.alike))
+        return replace(
+            self, prompts=(), stored=StoredPrompts(self.count, self.digest(), self.alike)
+        )
 
 
 def share_alike(prompts: tuple[Prompt, ...]) -> float:
@@ -114,7 +120,9 @@ def share_alike(prompts: tuple[Prompt, ...]) -> float:
 
 def _without_prompts(traffic: tuple[Traffic, ...]) -> list[dict[str, Any]]:
     records = [encode(kind.without_prompts()) for kind in traffic]
-    return [{name: value for name, value in record.items() if name != "notes"} for record in records]
+    return [
+        {name: value for name, value in record.items() if name != "notes"} for record in records
+    ]
 
 
 @dataclass(frozen=True)
@@ -169,7 +177,9 @@ class Workload(Record):
         }
 
     def _check_prompts(self, kind: Traffic) -> None:
-        counted = sum(self.repeats * self.requests_of(c) for c in self.cells if c.traffic == kind.name)
+        counted = sum(
+            self.repeats * self.requests_of(c) for c in self.cells if c.traffic == kind.name
+        )
         needed = self.warmup + counted
         largest = max(self.requests_of(c) for c in self.cells if c.traffic == kind.name)
         notes = "".join(f"; {note}" for note in kind.notes)
@@ -205,7 +215,10 @@ class Workload(Record):
     def requests_of(self, cell: Cell) -> int:
         """Prompts in one block of the cell."""
         if self.variants:
-            return max(_alone(self.requests, cell) // self.variants, cell.concurrency if cell.rate is None else 1)
+            return max(
+                _alone(self.requests, cell) // self.variants,
+                cell.concurrency if cell.rate is None else 1,
+            )
         return _alone(self.requests, cell)
 
     @property
@@ -240,7 +253,8 @@ class Workload(Record):
         if self.reuse:
             return None
         return min(
-            (kind.count - self.warmup) // sum(self.requests_of(c) for c in self.cells if c.traffic == kind.name)
+            (kind.count - self.warmup)
+            // sum(self.requests_of(c) for c in self.cells if c.traffic == kind.name)
             for kind in self.traffic
         )
 
@@ -271,7 +285,9 @@ class Workload(Record):
     @property
     def missing(self) -> tuple[str, ...]:
         """Names of the classes whose prompts are not at hand; in place of variants, of what they are variants of."""
-        absent = (t.variant.of if t.variant else t.name for t in self.traffic if t.stored is not None)
+        absent = (
+            t.variant.of if t.variant else t.name for t in self.traffic if t.stored is not None
+        )
         return tuple(dict.fromkeys(absent))
 
     def with_prompts(self, known: Callable[[str], tuple[Prompt, ...] | None]) -> Workload:
@@ -313,7 +329,12 @@ class Workload(Record):
     def spare_prompts_of(self, kind: Traffic) -> tuple[Prompt, ...]:
         """The prompts of a class that are not measured, those that warm the arms up first."""
         cells = [cell for cell in self.cells if cell.traffic == kind.name]
-        sent = {i for cell in cells for repeat in range(self.repeats) for i in self._indexes(cell, repeat)}
+        sent = {
+            i
+            for cell in cells
+            for repeat in range(self.repeats)
+            for i in self._indexes(cell, repeat)
+        }
         prompts = self._prompts_of(cells[0])
         unsent = [prompt for i, prompt in enumerate(prompts[self.warmup :]) if i not in sent]
         return (*prompts[: self.warmup], *unsent)
@@ -321,7 +342,13 @@ class Workload(Record):
     def repeated(self, name: str, rounds: int | None = None) -> int:
         """Return how many prompts of a class are repeats, over ``rounds`` rounds (default: all)."""
         count = self.repeats if rounds is None else rounds
-        sent = [p for c in self.cells if c.traffic == name for r in range(count) for p in self._indexes(c, r)]
+        sent = [
+            p
+            for c in self.cells
+            if c.traffic == name
+            for r in range(count)
+            for p in self._indexes(c, r)
+        ]
         return len(sent) - len(set(sent))
 
     def digest(self) -> str:
@@ -360,6 +387,9 @@ def _tosses(seed: str) -> int:
     """Eight coins, as the bits of a number."""
     for attempt in itertools.count():
         toss = hashlib.sha256(f"{seed}\n{attempt}".encode()).digest()[0]
-        if toss >> 1 not in (0, 2 ** (_COINS - 1) - 1):  # the first of all rounds does not count for speed
+        if toss >> 1 not in (
+            0,
+            2 ** (_COINS - 1) - 1,
+        ):  # the first of all rounds does not count for speed
             return toss
     raise AssertionError

@@ -30,7 +30,11 @@ def _advice(cell: CellVerdict, cells: tuple[CellVerdict, ...], analysis: Analysi
         limited = "" if cell.broken else _limited(cell, analysis)
         return limited or _routed(variant, [v for c in cells if (v := _variant(analysis, c))])
     words = [f"--contexts {variant.context}"] if variant.context else []
-    words += [f"--thinking {'on' if variant.thinking else 'off'}"] if variant.thinking is not None else []
+    words += (
+        [f"--thinking {'on' if variant.thinking else 'off'}"]
+        if variant.thinking is not None
+        else []
+    )
     words += [f"--adapters {variant.adapter}"] if variant.adapter else []
     return f"measure it alone: {' '.join(words)}"
 
@@ -79,10 +83,18 @@ def _routed(variant: Variant, every: list[Variant]) -> str:
     words = []
     if len(lengths) > 1:
         shorter = lengths.index(variant.context)
-        words.append(f"longer than {lengths[shorter - 1]} tokens" if shorter else f"of up to {lengths[0]} tokens")
+        words.append(
+            f"longer than {lengths[shorter - 1]} tokens"
+            if shorter
+            else f"of up to {lengths[0]} tokens"
+        )
     if len({v.thinking for v in every}) > 1:
         words.append(f"with thinking {'on' if variant.thinking else 'off'}")
     if len({v.adapter for v in every}) > 1:
         words.append(f"for {variant.adapter}")
     start = "exclude the adapter: " if words == [f"for {variant.adapter}"] else ""
-    return f"{start}route requests {' '.join(words)} to a service without speculation" if words else "do not speculate"
+    return (
+        f"{start}route requests {' '.join(words)} to a service without speculation"
+        if words
+        else "do not speculate"
+    )

@@ -79,15 +79,22 @@ class Stages:
     higher: Stage  # other figures that are better when they are higher
     lower: Stage  # other figures that are better when they are lower
     both: Stage  # figures of which neither is better
-    counting_level: float  # tests that count and reject: the error is divided evenly among all interim analyses
+    counting_level: (
+        float  # tests that count and reject: the error is divided evenly among all interim analyses
+    )
 
     @classmethod
-    def of(cls, policy: Policy, *, rounds: int, planned: int, cells: int = 1, earlier: int = 0) -> Stages:
+    def of(
+        cls, policy: Policy, *, rounds: int, planned: int, cells: int = 1, earlier: int = 0
+    ) -> Stages:
         """Return the stages of the interim analysis after ``rounds`` of ``planned`` rounds, where ``earlier``
         measurements of the same pair did not promote."""
         part = error_left(earlier)
         gain = replace(policy.gain, alpha=policy.gain.alpha * part)
-        guard, loss = policy.guard, replace(policy.loss, alpha=policy.loss.alpha * part / max(cells, 1))
+        guard, loss = (
+            policy.guard,
+            replace(policy.loss, alpha=policy.loss.alpha * part / max(cells, 1)),
+        )
         return cls(
             gain=Stage(rounds, planned, below=loss, above=gain),
             higher=Stage(rounds, planned, below=guard, above=loss),
@@ -105,10 +112,14 @@ class Figure:
     ratio: bool
     stage: Stage
     trim: float = 0.0
-    with_stalls: float | None = None  # with every stall and round, and stalls at their bound; None where nothing is cut
+    with_stalls: float | None = (
+        None  # with every stall and round, and stalls at their bound; None where nothing is cut
+    )
     allowance: float = 0.0  # the error, of ratios in logarithms, that no number of rounds shows
     correlated: bool = False  # one arm after the other: rounds resemble neighbours, and the allowance may be a drift
-    rounds: tuple[int, ...] = ()  # the numbers of the rounds that have a value, where cells are joined by them
+    rounds: tuple[
+        int, ...
+    ] = ()  # the numbers of the rounds that have a value, where cells are joined by them
 
     @property
     def interval(self) -> Interval:
@@ -132,7 +143,11 @@ class Figure:
 
 
 def measure_figures(
-    pairing: Pairing, stages: Stages, policy: Policy, margin: float = 0.0, burst: Burst | None = None
+    pairing: Pairing,
+    stages: Stages,
+    policy: Policy,
+    margin: float = 0.0,
+    burst: Burst | None = None,
 ) -> dict[str, Figure]:
     """Return the figures of a cell by the names of :class:`mpctl.gate.analysis.Comparison`.
 
@@ -156,10 +171,14 @@ def measure_figures(
             _with_stalls(steady, burst or Burst()),
             rounds=tuple(throughput),
         ),
-        "time_per_token_ratio": Figure(tuple(time.values()), True, stages.gain, with_stalls=mean, rounds=tuple(time)),
+        "time_per_token_ratio": Figure(
+            tuple(time.values()), True, stages.gain, with_stalls=mean, rounds=tuple(time)
+        ),
         "length_ratio": Figure(tuple(pairing.length_logs()), True, stages.both),
         "tpot": _trimmed_ratio(cut.times("tpot_ms"), steady.times("tpot_ms"), stages),
-        "e2e": _trimmed_ratio(list(cut.request_times().values()), list(steady.request_times().values()), stages),
+        "e2e": _trimmed_ratio(
+            list(cut.request_times().values()), list(steady.request_times().values()), stages
+        ),
     }
     for name in ("tokens_per_step", "first_acceptance", "coverage"):
         figures[name] = Figure(tuple(pairing.of_windows(name)), False, stages.higher)
@@ -175,9 +194,13 @@ def measure_figures(
     allowances = dict.fromkeys(SPEED, math.log1p(margin))
     for name in ("ttft", "queue_wait"):
         times = steady.times(f"{name}_ms")
-        allowances[f"{name}_ms"] = margin * math.fsum(base for base, _ in times) / max(len(times), 1)
+        allowances[f"{name}_ms"] = (
+            margin * math.fsum(base for base, _ in times) / max(len(times), 1)
+        )
     return {
-        name: replace(figure, allowance=allowances[name], correlated=pairing.separate) if name in allowances else figure
+        name: replace(figure, allowance=allowances[name], correlated=pairing.separate)
+        if name in allowances
+        else figure
         for name, figure in measured.items()
     }
 
@@ -191,12 +214,19 @@ def _with_stalls(pairing: Pairing, burst: Burst) -> float | None:
     if ratio is None or not every or any(r.baseline.cell.rate is not None for r in pairing.rounds):
         return ratio
     count, prompts = len(every), sum(len(r.pairs) for r in pairing.rounds)
-    most = share_interval(count, prompts + burst.requests, STALL_TAIL * spent(count), level=1 - STALL_TAIL).high or 1.0
+    most = (
+        share_interval(
+            count, prompts + burst.requests, STALL_TAIL * spent(count), level=1 - STALL_TAIL
+        ).high
+        or 1.0
+    )
     observed = 1.0 + math.fsum(times - 1.0 for times in slowness) / prompts
     return ratio * observed / (1.0 + most * (math.fsum(every) / count - 1.0))
 
 
-def _skewed_difference(times: list[tuple[float, float]], slack_ms: float, stage: Stage) -> float | None:
+def _skewed_difference(
+    times: list[tuple[float, float]], slack_ms: float, stage: Stage
+) -> float | None:
     """The upper bound of the candidate's mean less the baseline's. Waits are skewed: where most rounds have none and a
     few a large one, a bootstrap of the rounds seen knows as little of the next large one as their mean does; the tail
     of a lognormal law does."""
@@ -214,10 +244,15 @@ def steady_rounds(pairing: Pairing, stages: Stages) -> Pairing:
 
 def _machine_times(pairing: Pairing, cell: Cell) -> dict[int, tuple[float, float]]:
     busy = cell.concurrency if cell.rate is None else 1
-    return {number: (base / busy, cand / busy) for number, (base, cand) in pairing.request_times().items()}
+    return {
+        number: (base / busy, cand / busy)
+        for number, (base, cand) in pairing.request_times().items()
+    }
 
 
-def _trimmed_ratio(times: list[tuple[float, float]], raw: list[tuple[float, float]], stages: Stages) -> Figure:
+def _trimmed_ratio(
+    times: list[tuple[float, float]], raw: list[tuple[float, float]], stages: Stages
+) -> Figure:
     base, cand = (math.fsum(pair[arm] for pair in raw) for arm in (0, 1))
     return Figure(tuple(_logs(times)), True, stages.lower, TRIM, cand / base if base else None)
 
@@ -239,7 +274,9 @@ def cell_shares(traffic: Sequence[str], shares: Mapping[str, float]) -> list[flo
     return [by_class[name] / total / traffic.count(name) for name in traffic]
 
 
-def overall_gain(figures: Sequence[Figure | None], weights: Sequence[float], stage: Stage) -> Interval | None:
+def overall_gain(
+    figures: Sequence[Figure | None], weights: Sequence[float], stage: Stage
+) -> Interval | None:
     """Return the weighted geometric mean of the cells' ratios, round by round; None where the cells do not have the
     same rounds. The widest allowance of a cell holds for all."""
     present = [figure for figure in figures if figure is not None]
@@ -256,7 +293,12 @@ def overall_gain(figures: Sequence[Figure | None], weights: Sequence[float], sta
     return joint.interval
 
 
-_OF_ANSWERS = ("length_ratio", "tokens_per_step", "first_acceptance", "coverage")  # figures that no user's load changes
+_OF_ANSWERS = (
+    "length_ratio",
+    "tokens_per_step",
+    "first_acceptance",
+    "coverage",
+)  # figures that no user's load changes
 
 
 @dataclass(frozen=True)
@@ -302,8 +344,12 @@ class Comparison:
     round_requests: float = 0.0
     round_seconds: float = 0.0
     burst: Burst = field(default_factory=Burst)
-    late_ms: float | None = None  # by which first tokens reach the client later than the candidate's engine says
-    miscounted: float | None = None  # share of tokens, of answers with one text that were counted otherwise
+    late_ms: float | None = (
+        None  # by which first tokens reach the client later than the candidate's engine says
+    )
+    miscounted: float | None = (
+        None  # share of tokens, of answers with one text that were counted otherwise
+    )
     machine_times: Mapping[int, tuple[float, float]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -327,7 +373,13 @@ class Comparison:
         count = len(pairing.rounds)
         stages = stages or Stages.of(policy, rounds=max(count, 1), planned=max(count, 1))
         slo = {name: getattr(policy, name) for name in ("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms")}
-        order = ArmOrder.SEPARATE if pairing.separate else ArmOrder.TURNS if fresh else ArmOrder.SIDE_BY_SIDE
+        order = (
+            ArmOrder.SEPARATE
+            if pairing.separate
+            else ArmOrder.TURNS
+            if fresh
+            else ArmOrder.SIDE_BY_SIDE
+        )
         margin = order.margin(policy)
         figures = measure_figures(pairing, stages, policy, margin, burst)
         sent, repeated = _repeated(blocks, cell.traffic)
@@ -396,7 +448,12 @@ class Analysis:
 
     @classmethod
     def of(
-        cls, source: Run | Iterable[Block], policy: Policy, *, rounds: int | None = None, planned: int | None = None
+        cls,
+        source: Run | Iterable[Block],
+        policy: Policy,
+        *,
+        rounds: int | None = None,
+        planned: int | None = None,
     ) -> Analysis:
         """Analyse a run, or blocks of which nothing else is known.
 
@@ -407,7 +464,9 @@ class Analysis:
         planned = max(rounds, planned or (source.planned if isinstance(source, Run) else 0), 1)
         cells = sorted({b.cell for b in blocks})
         earlier = source.earlier if isinstance(source, Run) else 0
-        stages = Stages.of(policy, rounds=max(rounds, 1), planned=planned, cells=len(cells), earlier=earlier)
+        stages = Stages.of(
+            policy, rounds=max(rounds, 1), planned=planned, cells=len(cells), earlier=earlier
+        )
         run = source if isinstance(source, Run) else None
         shares = run.shares if run else {}
         fresh = run is not None and run.placement is Placement.TURNS
@@ -425,7 +484,10 @@ class Analysis:
             for cell in cells
         )
         if run is not None and run.placement.users_set_load:
-            compared = tuple(_on_users(comparison, run.traffic or UsersTraffic(), policy) for comparison in compared)
+            compared = tuple(
+                _on_users(comparison, run.traffic or UsersTraffic(), policy)
+                for comparison in compared
+            )
         weights = cell_shares([c.cell.traffic for c in compared], shares)
         gains = [c.figures.get("time_per_token_ratio") for c in compared]
         return cls(
@@ -455,7 +517,9 @@ class Analysis:
     def stages(self) -> Stages:
         """The significance levels of this interim analysis."""
         rounds, cells = max(self.rounds, 1), len(self.cells)
-        return Stages.of(self.policy, rounds=rounds, planned=self.planned, cells=cells, earlier=self.earlier)
+        return Stages.of(
+            self.policy, rounds=rounds, planned=self.planned, cells=cells, earlier=self.earlier
+        )
 
     @property
     def machine_time(self) -> Interval | None:
@@ -463,14 +527,23 @@ class Analysis:
         ratio of arithmetic means, round by round. A geometric mean over cells hides one that is ten times slower. None
         where the cells do not have the same rounds."""
         cells = self.cells
-        if not cells or not cells[0].machine_times or len({tuple(c.machine_times) for c in cells}) != 1:
+        if (
+            not cells
+            or not cells[0].machine_times
+            or len({tuple(c.machine_times) for c in cells}) != 1
+        ):
             return None
         weights = cell_shares([c.cell.traffic for c in cells], self.shares)
         sums = [
-            [math.fsum(w * c.machine_times[n][arm] for w, c in zip(weights, cells, strict=True)) for arm in (0, 1)]
+            [
+                math.fsum(w * c.machine_times[n][arm] for w, c in zip(weights, cells, strict=True))
+                for arm in (0, 1)
+            ]
             for n in cells[0].machine_times
         ]
-        times = [c.figures["time_per_token_ratio"] for c in cells if "time_per_token_ratio" in c.figures]
+        times = [
+            c.figures["time_per_token_ratio"] for c in cells if "time_per_token_ratio" in c.figures
+        ]
         return Figure(
             tuple(math.log(cand / base) for base, cand in sums),
             True,
@@ -501,6 +574,12 @@ def _repeated(blocks: Sequence[Block], traffic: str) -> tuple[int, int]:
     """Return the prompts of a class sent to an arm and the repeats among them, of the arm with more repeats."""
     most = (0, 0)
     for arm in (BASELINE, CANDIDATE):
-        sent = [s.prompt for b in blocks if b.arm == arm and b.cell.traffic == traffic for s in b.samples if s.prompt]
+        sent = [
+            s.prompt
+            for b in blocks
+            if b.arm == arm and b.cell.traffic == traffic
+            for s in b.samples
+            if s.prompt
+        ]
         most = max(most, (len(sent) - len(set(sent)), len(sent)))
     return most[1], most[0]

@@ -17,7 +17,9 @@ from mpctl.experiment.answers import Answer, Ask, Pair
 
 ALPHA = 0.005  # one-sided, of each kind of invalid answers; eight against none decide
 _PERIOD, _LOOP = 16, 24  # tokens
-_LEAKS = re.compile(r"</?tool_calls?>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_calls?|<\uff5ctool")
+_LEAKS = re.compile(
+    r"</?tool_calls?>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_calls?|<\uff5ctool"
+)
 _CUT = "length"  # the finish of an answer at its limit
 
 
@@ -54,7 +56,9 @@ def documents(ask: Ask, answer: Answer) -> list[tuple[bool, str, Any]]:
     its calls of known functions (False)."""
     if answer.error or answer.finish == _CUT:
         return []
-    schemas = [(True, answer.text, schema) for schema in _document_schemas(ask.body.get("response_format"))]
+    schemas = [
+        (True, answer.text, schema) for schema in _document_schemas(ask.body.get("response_format"))
+    ]
     functions = _functions(ask)
     calls = [call for call in answer.tool_calls if call.name in functions]
     return schemas + [(False, call.arguments, functions[call.name]) for call in calls]
@@ -91,7 +95,9 @@ def _calls_are_valid(ask: Ask, answer: Answer) -> bool:
         return answer.arguments_fit
     named = choice["function"]["name"] if isinstance(choice, Mapping) else None
     names = {call.name for call in answer.tool_calls}
-    return bool(names) and names <= ({named} if named else functions.keys()) and answer.arguments_fit
+    return (
+        bool(names) and names <= ({named} if named else functions.keys()) and answer.arguments_fit
+    )
 
 
 def loops(tokens: Sequence[object]) -> bool:
@@ -157,7 +163,9 @@ def stream_twins(pairs: Iterable[Pair]) -> list[tuple[Pair, Pair]]:
 def stream_fault(plain: Answer, streamed: Answer) -> str:
     """Return what the streamed answer of equal token ids differs in; finished answers only, because servers render a
     call that was cut off in several ways."""
-    finished = not plain.error and not streamed.error and _CUT not in (plain.finish, streamed.finish)
+    finished = (
+        not plain.error and not streamed.error and _CUT not in (plain.finish, streamed.finish)
+    )
     if not finished or not plain.ids or plain.ids != streamed.ids:
         return ""
     fault = rendering_fault(plain, streamed)

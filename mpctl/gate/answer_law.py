@@ -35,7 +35,9 @@ _ANYWHERE = (0.0003, 0.002, 0.01, 0.05, 0.3)  # share of tokens that come from a
 _GREEDY = (0.03, 0.1, 0.3)  # share of tokens that are taken greedily
 _ROUNDINGS = (0.5, 1.5)  # times the variance of the control, which the law may have as well
 _ALTERNATIVES = len(_TILTS) + len(_ANYWHERE) + len(_GREEDY)
-_VOCABULARY = 30_000.0  # at least; a share of tokens from anywhere falls on the listed ones by as much
+_VOCABULARY = (
+    30_000.0  # at least; a share of tokens from anywhere falls on the listed ones by as much
+)
 _LARGEST_VOCABULARY = 300_000.0
 _UNKNOWN = 0.02  # probability of the unlisted tokens above which their bound is too wide
 _LEAST = 1e-5  # probability of a class: a difference of sums near 1 is known no better
@@ -94,7 +96,9 @@ def examine_law(answers: Iterable[tuple[int, float, float, Scored]], spread: flo
         count += 1
         tokens += len(ratios)
         outside += [Outside(number, position, margin) for position, margin in beyond]
-        mine.logs = [log + float(step) for log, step in zip(mine.logs, ratios.sum(axis=0), strict=True)]
+        mine.logs = [
+            log + float(step) for log, step in zip(mine.logs, ratios.sum(axis=0), strict=True)
+        ]
         logs = [e.log_mean() for e in evidence.values()] + [0.0] * (settings - len(evidence))
         top = max(logs)
         value = top + math.log(math.fsum(math.exp(v - top) for v in logs) / settings)
@@ -117,7 +121,9 @@ def likelihood_ratios(
     tops = np.array([top[:width] for top in scored.tops], dtype=np.float64)
     logprobs = np.array(scored.logprobs, dtype=np.float64)
     border = tops[:, -1:]
-    complete = tops > border  # equal ones at the end of the list may have equals that are not listed
+    complete = (
+        tops > border
+    )  # equal ones at the end of the list may have equals that are not listed
     weights = np.where(complete, np.exp(tops), 0.0)
     unlisted = np.clip(1.0 - weights.sum(axis=1), 0.0, 1.0)
     inverse = 1.0 / temperature
@@ -147,7 +153,11 @@ def likelihood_ratios(
     if not judged.any():
         return np.zeros((0, len(_LikelihoodEvidence().logs))), beyond
     ratios = _of_classes(
-        tops[judged], weights[judged], unlisted[judged], logprobs[judged], 2.0 * (spread * inverse) ** 2
+        tops[judged],
+        weights[judged],
+        unlisted[judged],
+        logprobs[judged],
+        2.0 * (spread * inverse) ** 2,
     )
     return ratios, beyond
 
@@ -167,12 +177,16 @@ def _nucleus(
     equal = tops[:, :, None] == tops[:, None, :]
     members = (weights > 0.0).astype(np.float64)
     inside = (equal & needed[:, None, :]).any(axis=2) & (weights > 0.0)
-    share = (equal * needed[:, None, :]).sum(axis=2) / np.maximum((equal * members[:, None, :]).sum(axis=2), 1.0)
+    share = (equal * needed[:, None, :]).sum(axis=2) / np.maximum(
+        (equal * members[:, None, :]).sum(axis=2), 1.0
+    )
     weights = weights * share * inside
     return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300), inside, reaches
 
 
-def _rounding_moves_border(weights: NDArray[np.float64], top_p: float, spread: float) -> NDArray[np.bool_]:
+def _rounding_moves_border(
+    weights: NDArray[np.float64], top_p: float, spread: float
+) -> NDArray[np.bool_]:
     """Return where errors of three standard deviations may put another token at the border of the nucleus: the mass
     before a token is then near ``top_p``."""
     import numpy as np
@@ -197,7 +211,10 @@ def _of_classes(
     rows = np.arange(len(own))
     law = np.concatenate([weights, unlisted[:, None]], axis=1)
     squares = (law**2).sum(axis=1, keepdims=True)
-    flattened = [law * np.maximum(1.0 + times * variance * (squares - law), 0.0) for times in (1.0, *_ROUNDINGS)]
+    flattened = [
+        law * np.maximum(1.0 + times * variance * (squares - law), 0.0)
+        for times in (1.0, *_ROUNDINGS)
+    ]
     law, *others = (each / each.sum(axis=1, keepdims=True) for each in flattened)
     hits = tops == own[:, None]
     hits &= weights > 0.0
@@ -209,14 +226,20 @@ def _of_classes(
     greedy = np.concatenate([best, np.zeros((len(own), 1), dtype=bool)], axis=1)
     greedy_law = greedy / np.maximum(greedy.sum(axis=1, keepdims=True), 1)
     listed = (weights > 0.0).sum(axis=1, keepdims=True)
-    uniform = np.where(np.arange(law.shape[1]) < law.shape[1] - 1, 1.0 / _VOCABULARY, 0.0) * (law > 0.0)
+    uniform = np.where(np.arange(law.shape[1]) < law.shape[1] - 1, 1.0 / _VOCABULARY, 0.0) * (
+        law > 0.0
+    )
     uniform[:, -1] = 1.0 - listed[:, 0] / _VOCABULARY if bool(unlisted.any()) else 0.0
     logs = []
     for tilt in _TILTS:
         tilted = law * np.exp(tilt * logits)
         logs.append(tilted[rows, chosen] / tilted.sum(axis=1))
-    logs += [(1.0 - share) * law[rows, chosen] + share * uniform[rows, chosen] for share in _ANYWHERE]
-    logs += [(1.0 - share) * law[rows, chosen] + share * greedy_law[rows, chosen] for share in _GREEDY]
+    logs += [
+        (1.0 - share) * law[rows, chosen] + share * uniform[rows, chosen] for share in _ANYWHERE
+    ]
+    logs += [
+        (1.0 - share) * law[rows, chosen] + share * greedy_law[rows, chosen] for share in _GREEDY
+    ]
     logs += [other[rows, chosen] for other in others]
     ratios: NDArray[np.float64] = np.log(np.maximum(np.stack(logs, axis=1), 1e-12) / null[:, None])
     return ratios

@@ -20,14 +20,18 @@ from dataclasses import dataclass
 
 from mpctl.experiment.answers import Answer, Ask, Pair, Scored, Tie
 
-FLOOR = 1.0  # nats: a real fault shows at least as much (vllm-rbln 741), ties of bfloat16 up to 0.25
+FLOOR = (
+    1.0  # nats: a real fault shows at least as much (vllm-rbln 741), ties of bfloat16 up to 0.25
+)
 _SPREADS, _OWN, _SHIFT = 8.0, 2.0, 0.8
 _MIDDLING = (-3.0, -0.05)  # log probabilities at which rounding shows
 _NORMAL_99 = 2.58  # standard deviations that hold 99 % of a normal distribution
 BROKEN = 6.0  # nats of tau: no rounding is as wide, so the baseline itself chooses tokens that it finds unlikely
 FEWEST = 2  # answers of the baseline that are a control
 FEWEST_SETTLED = 8  # tokens at least of an answer whose digest is compared
-_CHANCE = 15.0  # nats: two independent answers agree on a text as surprising once in three million pairs
+_CHANCE = (
+    15.0  # nats: two independent answers agree on a text as surprising once in three million pairs
+)
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,19 @@ def tie_of(pairs: Iterable[Pair]) -> Tie | None:
     for pair in pairs:
         if pair.own is None or not pair.ask.greedy or pair.ask.reshaped:
             continue  # a grammar's mask is in the log probabilities of decoding, and in no score (vLLM 0.32)
-        shifts += [abs(a - b) for a, b in _reported(pair.baseline, pair.own) if _MIDDLING[0] <= b <= _MIDDLING[1]]
+        shifts += [
+            abs(a - b)
+            for a, b in _reported(pair.baseline, pair.own)
+            if _MIDDLING[0] <= b <= _MIDDLING[1]
+        ]
         answers += 1
         largest = max((largest, *pair.own.margins))
     if not answers:
         return None
     shifts.sort()
-    spread = shifts[min(len(shifts) - 1, math.floor(0.99 * len(shifts)))] / _NORMAL_99 if shifts else 0.0
+    spread = (
+        shifts[min(len(shifts) - 1, math.floor(0.99 * len(shifts)))] / _NORMAL_99 if shifts else 0.0
+    )
     return Tie(max(FLOOR, _SPREADS * spread, _OWN * largest), spread, largest, answers, len(shifts))
 
 
@@ -76,7 +86,11 @@ def token_fault(
     """Return the first fault of a greedy answer, scored by the baseline; ``other``: the baseline's answer."""
     if ask.reshaped:
         return _first_difference(answer, scored, other, other_scored, tau)
-    logprobs = answer.logprobs if len(answer.logprobs) == len(scored.logprobs) else (None,) * len(scored.logprobs)
+    logprobs = (
+        answer.logprobs
+        if len(answer.logprobs) == len(scored.logprobs)
+        else (None,) * len(scored.logprobs)
+    )
     best = answer.best if len(answer.best) == len(scored.logprobs) else logprobs
     for position, (margin, theirs, mine, top) in enumerate(
         zip(scored.margins, scored.logprobs, logprobs, best, strict=True)
@@ -93,7 +107,9 @@ def token_fault(
             else ""
         )
         if fault:
-            return TokenFault(fault, position, answer.ids[position], scored.best_ids[position], margin, shift)
+            return TokenFault(
+                fault, position, answer.ids[position], scored.best_ids[position], margin, shift
+            )
     return other_end(answer, other)
 
 
@@ -115,7 +131,11 @@ def other_end(answer: Answer, other: Answer) -> TokenFault | None:
     """Return the fault of an answer that is the beginning of the other one, or the other way round: its end is no
     token's choice. Tokens behind the end that change nothing of the answer are none."""
     position = difference(answer.ids, other.ids)
-    if position is None or position < min(len(answer.ids), len(other.ids)) or answer.rendering == other.rendering:
+    if (
+        position is None
+        or position < min(len(answer.ids), len(other.ids))
+        or answer.rendering == other.rendering
+    ):
         return None
     if answer.tokenized or other.tokenized:
         return None  # a text has no end token, so a tie may have ended it

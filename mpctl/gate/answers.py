@@ -107,9 +107,16 @@ def examine(
     answers = _AnsweredPass(pairs, level, ties, again, gone, unscorable)
     results: dict[AnswerRule, Result] = {rule: _RULES[rule](answers) for rule in rules}
     equal = sum(pair.equal for pair in answers.answered)
-    greedy = [pair for pair in answers.answered if pair.ask.greedy and pair.baseline.ids != pair.candidate.ids]
+    greedy = [
+        pair
+        for pair in answers.answered
+        if pair.ask.greedy and pair.baseline.ids != pair.candidate.ids
+    ]
     faulty = {
-        f.number for _, findings in results.values() for f in findings if f.rule in _OF_TOKENS and not f.on_baseline
+        f.number
+        for _, findings in results.values()
+        for f in findings
+        if f.rule in _OF_TOKENS and not f.on_baseline
     }
     return AnswerCheck(
         fidelity=fidelity,
@@ -180,7 +187,11 @@ def to_confirm(check: AnswerCheck) -> tuple[int, ...]:
     numbers: set[int] = set()
     for rule, count in check.rules.items():
         if _refuses(rule, count):
-            mine = [f.number for f in check.findings if f.rule is rule and f.confirmed is None and not f.on_baseline]
+            mine = [
+                f.number
+                for f in check.findings
+                if f.rule is rule and f.confirmed is None and not f.on_baseline
+            ]
             numbers.update(dict.fromkeys(mine[:_CONFIRMED]))
     return tuple(sorted(numbers))
 
@@ -188,7 +199,10 @@ def to_confirm(check: AnswerCheck) -> tuple[int, ...]:
 def confirm(check: AnswerCheck, pairs: Sequence[Pair], repeats: Sequence[Repeat]) -> AnswerCheck:
     """Return the check with its findings confirmed or not. ``pairs``: those of the check; ``repeats``: of the requests
     of :func:`to_confirm`, in any order; a finding without one stays unconfirmed."""
-    first, again = {pair.number: pair for pair in pairs}, {repeat.alone.number: repeat for repeat in repeats}
+    first, again = (
+        {pair.number: pair for pair in pairs},
+        {repeat.alone.number: repeat for repeat in repeats},
+    )
     findings = tuple(
         _confirmed(f, first[f.number], again[f.number], check)
         if f.number in again and f.confirmed is None and not f.on_baseline
@@ -209,7 +223,9 @@ def open_findings(check: AnswerCheck, rule: AnswerRule) -> tuple[AnswerFinding, 
     """Return the findings that would refuse and were not confirmed yet, or that the baseline has as well."""
     if not _refuses(rule, check.rules.get(rule, RuleCount())):
         return ()
-    return tuple(f for f in check.findings if f.rule is rule and (f.on_baseline or f.confirmed is None))
+    return tuple(
+        f for f in check.findings if f.rule is rule and (f.on_baseline or f.confirmed is None)
+    )
 
 
 def _refuses(rule: AnswerRule, count: RuleCount) -> bool:
@@ -220,14 +236,17 @@ def _refuses(rule: AnswerRule, count: RuleCount) -> bool:
 
 
 def _tokens(answers: _AnsweredPass) -> Result:
-    return _of_greedy(answers, [p for p in answers.answered if p.ask.greedy and p.number not in answers.again])
+    return _of_greedy(
+        answers, [p for p in answers.answered if p.ask.greedy and p.number not in answers.again]
+    )
 
 
 def _sessions(answers: _AnsweredPass) -> Result:
     repeated = [pair for pair in answers.answered if pair.number in answers.again]
     count, findings = _of_greedy(answers, repeated)
     return count, [
-        replace(f, rule=AnswerRule.SESSIONS, fault=f"asked again after other requests, {f.fault}") for f in findings
+        replace(f, rule=AnswerRule.SESSIONS, fault=f"asked again after other requests, {f.fault}")
+        for f in findings
     ]
 
 
@@ -241,17 +260,28 @@ def _of_greedy(answers: _AnsweredPass, pairs: Sequence[Pair]) -> Result:
     tau, findings, compared, unscored, own_faults = answers.tie.tau, list[AnswerFinding](), 0, 0, 0
     for pair in (pair for pair in pairs if pair.baseline.ids and pair.candidate.ids):
         fault = _fault(pair, tau)
-        unscored += fault is None and pair.scored is None and pair.candidate.ids != pair.baseline.ids
+        unscored += (
+            fault is None and pair.scored is None and pair.candidate.ids != pair.baseline.ids
+        )
         baseline_fault = _own_fault(pair, tau)
         own_faults += baseline_fault is not None
         compared += 1
         if fault or baseline_fault:
             findings.append(
-                _finding(AnswerRule.TOKENS, pair, fault or baseline_fault, on_baseline=baseline_fault is not None)
+                _finding(
+                    AnswerRule.TOKENS,
+                    pair,
+                    fault or baseline_fault,
+                    on_baseline=baseline_fault is not None,
+                )
             )
-    missing = f"{unscored} of {compared} answers could not be scored by the baseline" if unscored else ""
+    missing = (
+        f"{unscored} of {compared} answers could not be scored by the baseline" if unscored else ""
+    )
     hits = sum(not f.on_baseline for f in findings)
-    return RuleCount(compared - unscored, own_faults, hits + own_faults, hits, missing=missing), findings
+    return RuleCount(
+        compared - unscored, own_faults, hits + own_faults, hits, missing=missing
+    ), findings
 
 
 def _fault(pair: Pair, tau: float) -> TokenFault | None:
@@ -281,27 +311,45 @@ def _law(answers: _AnsweredPass) -> Result:
     if answers.level is Level.TEXT:
         return RuleCount(missing=_TEXT_ONLY, impossible=True), []
     spread = answers.tie.spread if answers.tie else 0.0
-    scored = [(p.number, p.ask.temperature, p.ask.top_p, p.scored) for p in sampled if p.scored is not None]
-    references = [(p.number, p.ask.temperature, p.ask.top_p, p.own) for p in sampled if p.own is not None]
+    scored = [
+        (p.number, p.ask.temperature, p.ask.top_p, p.scored)
+        for p in sampled
+        if p.scored is not None
+    ]
+    references = [
+        (p.number, p.ask.temperature, p.ask.top_p, p.own) for p in sampled if p.own is not None
+    ]
     result, control = examine_law(scored, spread), examine_law(references, spread)
     on_baseline = control.crossed is not None or bool(control.outside)
     by_number = {pair.number: pair for pair in sampled}
     findings = []
     if result.crossed is not None:
         fault = TokenFault("tokens are not drawn by the baseline's probabilities", 0)
-        findings.append(_finding(AnswerRule.LAW, by_number[result.crossed], fault, on_baseline=on_baseline))
+        findings.append(
+            _finding(AnswerRule.LAW, by_number[result.crossed], fault, on_baseline=on_baseline)
+        )
     for number, position, margin in ((o.number, o.position, o.margin) for o in result.outside):
         pair = by_number[number]
         token = pair.candidate.ids[position] if position < len(pair.candidate.ids) else None
         fault = TokenFault("a token outside the nucleus", position, token, margin=margin)
         findings.append(_finding(AnswerRule.LAW, pair, fault, on_baseline=on_baseline))
     unscored = len(sampled) - result.answers
-    missing = f"{unscored} of {len(sampled)} answers could not be scored by the baseline" if unscored else ""
+    missing = (
+        f"{unscored} of {len(sampled)} answers could not be scored by the baseline"
+        if unscored
+        else ""
+    )
     if not result.tokens:
         missing = "no token has known alternatives; the baseline must report 20 (--max-logprobs)"
     alone = 0 if on_baseline else len({f.number for f in findings})
     count = RuleCount(
-        result.answers, int(on_baseline), len({f.number for f in findings}), alone, None, result.e_value, missing
+        result.answers,
+        int(on_baseline),
+        len({f.number for f in findings}),
+        alone,
+        None,
+        result.e_value,
+        missing,
     )
     return count, findings
 
@@ -325,16 +373,27 @@ def _rendering(answers: _AnsweredPass) -> Result:
         text = "a text that is not that of its tokens" if text_differs(pair.candidate) else ""
         if fault or text:
             on_baseline = not fault and text_differs(pair.baseline)
-            findings.append(_finding(AnswerRule.RENDERING, pair, TokenFault(fault or text, 0), on_baseline=on_baseline))
+            findings.append(
+                _finding(
+                    AnswerRule.RENDERING,
+                    pair,
+                    TokenFault(fault or text, 0),
+                    on_baseline=on_baseline,
+                )
+            )
     for plain, streamed in stream_twins(answers.answered):
         compared += 1
         if fault := stream_fault(plain.candidate, streamed.candidate):
             also = bool(stream_fault(plain.baseline, streamed.baseline))
-            findings.append(_finding(AnswerRule.RENDERING, streamed, TokenFault(fault, 0), on_baseline=also))
+            findings.append(
+                _finding(AnswerRule.RENDERING, streamed, TokenFault(fault, 0), on_baseline=also)
+            )
     missing = "" if compared else "no two answers have the same token ids"
     alone = len({f.number for f in findings if not f.on_baseline})
     baseline_count = len({f.number for f in findings if f.on_baseline})
-    return RuleCount(compared, baseline_count, alone + baseline_count, alone, missing=missing), findings
+    return RuleCount(
+        compared, baseline_count, alone + baseline_count, alone, missing=missing
+    ), findings
 
 
 def _validity(answers: _AnsweredPass) -> Result:
@@ -345,24 +404,39 @@ def _validity(answers: _AnsweredPass) -> Result:
     better: Counter[Invalid] = Counter()
     own_faults = faults = alone = 0
     for pair in answers.pairs:
-        before, after = invalid_kinds(pair.ask, pair.baseline), invalid_kinds(pair.ask, pair.candidate)
+        before, after = (
+            invalid_kinds(pair.ask, pair.baseline),
+            invalid_kinds(pair.ask, pair.candidate),
+        )
         worse.update(after - before)
         better.update(before - after)
-        own_faults, faults, alone = own_faults + bool(before), faults + bool(after), alone + bool(after and not before)
+        own_faults, faults, alone = (
+            own_faults + bool(before),
+            faults + bool(after),
+            alone + bool(after and not before),
+        )
         if new := sorted(after - before):
             findings.append(_finding(AnswerRule.VALIDITY, pair, TokenFault(new[0].value, 0)))
     p = min((excess_by_chance(worse[kind], better[kind]) for kind in Invalid), default=1.0)
-    count = RuleCount(len(answers.pairs), own_faults, faults, alone, p, unread=_unread_schemas(answers.pairs))
+    count = RuleCount(
+        len(answers.pairs), own_faults, faults, alone, p, unread=_unread_schemas(answers.pairs)
+    )
     return count, findings
 
 
 def _unread_schemas(pairs: Iterable[Pair]) -> str:
     """Name the requests whose schemas could not be read, which therefore fit every answer; "" without any."""
-    reasons = [(pair, pair.candidate.unread_schema or pair.baseline.unread_schema) for pair in pairs]
-    unread = [f"request {pair.number} ({pair.ask.kind}): {reason}" for pair, reason in reasons if reason]
+    reasons = [
+        (pair, pair.candidate.unread_schema or pair.baseline.unread_schema) for pair in pairs
+    ]
+    unread = [
+        f"request {pair.number} ({pair.ask.kind}): {reason}" for pair, reason in reasons if reason
+    ]
     if not unread:
         return ""
-    return f"{len(unread)} schemas cannot be read: {unread[0]}" + ("; and others" if len(unread) > 1 else "")
+    return f"{len(unread)} schemas cannot be read: {unread[0]}" + (
+        "; and others" if len(unread) > 1 else ""
+    )
 
 
 def _seeds(answers: _AnsweredPass) -> Result:
@@ -374,14 +448,20 @@ def _seeds(answers: _AnsweredPass) -> Result:
     findings, own_faults, compared = list[AnswerFinding](), 0, 0
     for group in groups:
         mine = [(p.number, p.candidate, p.scored.logprobs) for p in group if p.scored is not None]
-        theirs = [(p.number, p.baseline, p.own.logprobs if p.own else p.baseline.logprobs) for p in group]
-        group_answers = same_seed([(n, a, logs) for n, a, logs in theirs if len(logs) == len(a.ids)])
+        theirs = [
+            (p.number, p.baseline, p.own.logprobs if p.own else p.baseline.logprobs) for p in group
+        ]
+        group_answers = same_seed(
+            [(n, a, logs) for n, a, logs in theirs if len(logs) == len(a.ids)]
+        )
         compared += len(mine)
         own_faults += group_answers is not None
         if (number := same_seed(mine)) is not None:
             pair = next(p for p in group if p.number == number)
             fault = TokenFault("an answer that repeats another one of the same sampled request", 0)
-            findings.append(_finding(AnswerRule.SEEDS, pair, fault, on_baseline=group_answers is not None))
+            findings.append(
+                _finding(AnswerRule.SEEDS, pair, fault, on_baseline=group_answers is not None)
+            )
     alone = sum(not f.on_baseline for f in findings)
     missing = "" if compared else "no answer was scored by the baseline"
     return RuleCount(compared, own_faults, len(findings), alone, missing=missing), findings
@@ -408,7 +488,9 @@ def _settled(answers: _AnsweredPass) -> dict[str, str]:
     return {request: digest for request, digest in digests.items() if digest}
 
 
-def _finding(rule: AnswerRule, pair: Pair, fault: TokenFault | None, *, on_baseline: bool = False) -> AnswerFinding:
+def _finding(
+    rule: AnswerRule, pair: Pair, fault: TokenFault | None, *, on_baseline: bool = False
+) -> AnswerFinding:
     assert fault is not None
     of_token = fault.token is not None or fault.expected is not None
     return AnswerFinding(
@@ -425,7 +507,9 @@ def _finding(rule: AnswerRule, pair: Pair, fault: TokenFault | None, *, on_basel
     )
 
 
-def _confirmed(finding: AnswerFinding, first: Pair, repeat: Repeat, check: AnswerCheck) -> AnswerFinding:
+def _confirmed(
+    finding: AnswerFinding, first: Pair, repeat: Repeat, check: AnswerCheck
+) -> AnswerFinding:
     """Return the finding with what the repetition shows. Tokens are confirmed by a second score of the same answer;
     forms are a matter of the answer that arrived, which a baseline that is alone renders or validates as before."""
     alone, loaded = repeat.alone, repeat.loaded
@@ -436,21 +520,33 @@ def _confirmed(finding: AnswerFinding, first: Pair, repeat: Repeat, check: Answe
         return _has_fault(finding.rule, pair, tau, first)
 
     reproduction: Reproduction | None = (
-        Reproduction.ALONE if has(alone) else Reproduction.LOADED if loaded and has(loaded) else Reproduction.TRANSIENT
+        Reproduction.ALONE
+        if has(alone)
+        else Reproduction.LOADED
+        if loaded and has(loaded)
+        else Reproduction.TRANSIENT
     )
     if alone.candidate.error:
         reproduction = None  # it was not asked
     match finding.rule:
         case AnswerRule.TOKENS | AnswerRule.SESSIONS:
             ends = other_end(first.candidate, first.baseline) is not None  # which needs no score
-            confirmed = None if repeat.rescored is None and not ends else _fault(here, tau) is not None
+            confirmed = (
+                None if repeat.rescored is None and not ends else _fault(here, tau) is not None
+            )
             on_baseline = _own_fault(alone, tau) is not None
         case AnswerRule.LAW | AnswerRule.SEEDS:
-            confirmed = None if repeat.rescored is None else _scores_agree(first.scored, repeat.rescored, tau)
+            confirmed = (
+                None
+                if repeat.rescored is None
+                else _scores_agree(first.scored, repeat.rescored, tau)
+            )
             on_baseline, reproduction = False, None
         case AnswerRule.VALIDITY:
             confirmed = True
-            on_baseline = bool(invalid_kinds(first.ask, alone.baseline) & invalid_kinds(first.ask, first.candidate))
+            on_baseline = bool(
+                invalid_kinds(first.ask, alone.baseline) & invalid_kinds(first.ask, first.candidate)
+            )
         case _:
             confirmed = True
             on_baseline = _renders_alike(first.candidate, alone.baseline)
@@ -466,7 +562,9 @@ def _has_fault(rule: AnswerRule, pair: Pair, tau: float, first: Pair) -> bool:
         case AnswerRule.VALIDITY:
             return bool(invalid_kinds(pair.ask, mine) - invalid_kinds(pair.ask, theirs))
         case AnswerRule.RENDERING:
-            return (mine.ids == theirs.ids and bool(rendering_fault(theirs, mine))) or text_differs(mine)
+            return (mine.ids == theirs.ids and bool(rendering_fault(theirs, mine))) or text_differs(
+                mine
+            )
     same = bool(mine.ids) and mine.ids == first.candidate.ids and mine.ids != theirs.ids
     return same or _fault(pair, tau) is not None
 
@@ -479,4 +577,6 @@ def _renders_alike(faulty: Answer, alone: Answer) -> bool:
 def _scores_agree(first: Scored | None, second: Scored, tau: float) -> bool:
     if first is None or len(first.logprobs) != len(second.logprobs):
         return False
-    return all(abs(a - b) <= max(tau, 1.0) for a, b in zip(first.logprobs, second.logprobs, strict=True))
+    return all(
+        abs(a - b) <= max(tau, 1.0) for a, b in zip(first.logprobs, second.logprobs, strict=True)
+    )

@@ -16,7 +16,16 @@ from mpctl.experiment.run import ArmConditions, Run
 from mpctl.manifest import EngineCommand
 
 # Flags that say where an engine answers, or how its speculation is set.
-_FREE = ("--host", "--port", "--uds", "--root-path", "--served-model-name", "--api-key", "--model", "--tokenizer")
+_FREE = (
+    "--host",
+    "--port",
+    "--uds",
+    "--root-path",
+    "--served-model-name",
+    "--api-key",
+    "--model",
+    "--tokenizer",
+)
 _SPECULATION = "--speculative"
 
 
@@ -41,19 +50,31 @@ def _differences(baseline: ArmConditions, candidate: ArmConditions) -> Iterator[
     flags = [_flags(arm) for arm in (baseline, candidate)]
     if baseline.model_digest and candidate.model_digest:
         if baseline.model_digest != candidate.model_digest:
-            yield Difference("model", *(f"{arm.model} ({arm.model_digest[:12]})" for arm in (baseline, candidate)))
+            yield Difference(
+                "model",
+                *(f"{arm.model} ({arm.model_digest[:12]})" for arm in (baseline, candidate)),
+            )
     else:  # a runtime may serve the model by the name of its object, which is another for a candidate
-        targets = [EngineCommand(arm.argv).model if arm.argv else arm.model for arm in (baseline, candidate)]
+        targets = [
+            EngineCommand(arm.argv).model if arm.argv else arm.model
+            for arm in (baseline, candidate)
+        ]
         if all(targets) and targets[0] != targets[1]:
             yield Difference("model", *map(str, targets))
-    conditions = {"device": "device", "engine version": "engine_version", "served context": "context_tokens"}
+    conditions = {
+        "device": "device",
+        "engine version": "engine_version",
+        "served context": "context_tokens",
+    }
     for name, condition in conditions.items():
         first, second = getattr(baseline, condition), getattr(candidate, condition)
         if first and second and first != second:
             yield Difference(name, str(first), str(second))
     if baseline.argv and candidate.argv:
         for name in sorted(flags[0].keys() | flags[1].keys()):
-            if name in _FREE or name.startswith(_SPECULATION) or not name.startswith("--"):  # as sh -c has
+            if (
+                name in _FREE or name.startswith(_SPECULATION) or not name.startswith("--")
+            ):  # as sh -c has
                 continue
             values = ["absent" if name not in each else each[name] or "set" for each in flags]
             if values[0] != values[1]:
@@ -62,10 +83,15 @@ def _differences(baseline: ArmConditions, candidate: ArmConditions) -> Iterator[
 
 def _flags(arm: ArmConditions) -> dict[str, str | None]:
     """Return the engine's arguments by flag. Where one repeats the name of what is served, it reads ``NAME``."""
-    return {flag: "NAME" if value == arm.model else value for flag, value in EngineCommand(arm.argv).flags().items()}
+    return {
+        flag: "NAME" if value == arm.model else value
+        for flag, value in EngineCommand(arm.argv).flags().items()
+    }
 
 
-def open_differences(arms: Mapping[str, ArmConditions], accepted: tuple[str, ...]) -> tuple[Difference, ...]:
+def open_differences(
+    arms: Mapping[str, ArmConditions], accepted: tuple[str, ...]
+) -> tuple[Difference, ...]:
     """Return the differences between the arms of a measurement that nobody accepted; none while one arm is unknown."""
     if BASELINE not in arms or CANDIDATE not in arms:
         return ()
@@ -81,7 +107,9 @@ def require_alike(arms: Mapping[str, ArmConditions], accepted: tuple[str, ...]) 
     """
     different = open_differences(arms, accepted)
     if different:
-        options = shlex.join(word for difference in different for word in ("--accept-difference", difference.name))
+        options = shlex.join(
+            word for difference in different for word in ("--accept-difference", difference.name)
+        )
         raise Refused(
             f"baseline and candidate differ in more than speculation: {'; '.join(map(str, different))}",
             hint=f"make them alike, or accept it as a part of the change: {options}",

@@ -28,7 +28,9 @@ from mpctl.stats.confidence import chance_to_decide
 from mpctl.stats.sequential import FEWEST
 
 LEAST_CHANCE = 0.125  # of a verdict by the last planned round; below it a measurement ends
-FUTILE_FROM = 0.3  # of the planned rounds, from which on a measurement that would hardly decide ends
+FUTILE_FROM = (
+    0.3  # of the planned rounds, from which on a measurement that would hardly decide ends
+)
 _ANSWERS = Cell("answers", 1)  # of a pass of answers without rounds
 _FEWEST_PLANNED = 8  # rounds; fewer are over before a forecast is worth anything
 
@@ -110,7 +112,9 @@ def _is_hopeless(result: RuleResult) -> bool:
 
 def decision_chance(analysis: Analysis, verdict: Verdict) -> float:
     """Return an optimistic chance, 0..1, that the last planned round ends with a verdict."""
-    chances = [_chances_of_cell(c, v, analysis) for c, v in zip(analysis.cells, verdict.cells, strict=True)]
+    chances = [
+        _chances_of_cell(c, v, analysis) for c, v in zip(analysis.cells, verdict.cells, strict=True)
+    ]
     if not chances:
         return 1.0
     # Either every cell decides, or one cell rejects, which is enough.
@@ -118,14 +122,21 @@ def decision_chance(analysis: Analysis, verdict: Verdict) -> float:
     return max(every_decides, *(rejected for _, rejected in chances))
 
 
-def _chances_of_cell(comparison: Comparison, verdict: CellVerdict, analysis: Analysis) -> tuple[float, float]:
+def _chances_of_cell(
+    comparison: Comparison, verdict: CellVerdict, analysis: Analysis
+) -> tuple[float, float]:
     """The chances to promote and to reject a cell: the least likely pass, and the most likely failure."""
     promoted, rejected = 1.0, 0.0
     for result in verdict.rules:
         rule = rule_named(result.rule)
         if result.outcome is Outcome.MISSING:
             promoted = 0.0
-        elif rule is not None and rule.forecast and result.interval is not None and result.limit is not None:
+        elif (
+            rule is not None
+            and rule.forecast
+            and result.interval is not None
+            and result.limit is not None
+        ):
             passes, fails = _chances_of_rule(comparison, rule, result, analysis)
             rejected = max(rejected, fails)
             if not rule.over_all_cells or analysis.overall is None or analysis.shared:
@@ -139,10 +150,16 @@ def _looks_bad(rule: Rule | None, result: RuleResult) -> bool:
     """Return whether an undecided rule's estimate is beyond its limit."""
     if result.value is None or result.limit is None:
         return False
-    return is_beyond(rule.direction, result.value, result.limit) if rule is not None else result.value > result.limit
+    return (
+        is_beyond(rule.direction, result.value, result.limit)
+        if rule is not None
+        else result.value > result.limit
+    )
 
 
-def _chances_of_rule(comparison: Comparison, rule: Rule, result: RuleResult, analysis: Analysis) -> tuple[float, float]:
+def _chances_of_rule(
+    comparison: Comparison, rule: Rule, result: RuleResult, analysis: Analysis
+) -> tuple[float, float]:
     """The chances that a rule about a mean over rounds passes, and that it fails, by the last planned round."""
     name = f"{rule.figure}_ms" if result.unit == "ms" else rule.figure
     figure = comparison.figures.get(name)
@@ -153,8 +170,12 @@ def _chances_of_rule(comparison: Comparison, rule: Rule, result: RuleResult, ana
     if rule.direction is Direction.MINIMUM:
         sign, to_pass, to_fail = -1.0, figure.stage.below, figure.stage.above
     borrowed = borrow(analysis, comparison, name)
-    passing = borrowed.mean if borrowed is not None else mean  # other cells help to pass, not to fail
+    passing = (
+        borrowed.mean if borrowed is not None else mean
+    )  # other cells help to pass, not to fail
     return (
-        chance_to_decide(figure.gap(sign * (limit - passing.mean)), passing, analysis.planned, to_pass),
+        chance_to_decide(
+            figure.gap(sign * (limit - passing.mean)), passing, analysis.planned, to_pass
+        ),
         chance_to_decide(figure.gap(sign * (mean.mean - limit)), mean, analysis.planned, to_fail),
     )

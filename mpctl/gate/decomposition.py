@@ -53,8 +53,12 @@ class Decomposition:
     @property
     def sentence(self) -> str:
         """The reasons why the throughput ratio is not what the drafts promise, the largest loss first."""
-        losses = sorted((p for p in self.parts[1:] if p.factor < 1 / _NOTABLE), key=lambda p: p.factor)
-        why = "; ".join(f"{p.text} (x {p.factor:.2f})" for p in losses) or "nothing of note was lost"
+        losses = sorted(
+            (p for p in self.parts[1:] if p.factor < 1 / _NOTABLE), key=lambda p: p.factor
+        )
+        why = (
+            "; ".join(f"{p.text} (x {p.factor:.2f})" for p in losses) or "nothing of note was lost"
+        )
         text = f"{formatting.ratio(self.throughput_ratio)} and not {formatting.ratio(self.promised)}: {why}"
         gains = [p for p in self.parts[1:] if p.factor > _NOTABLE]
         if gains:
@@ -76,8 +80,15 @@ class Decomposition:
         base, cand = comparison.baseline, comparison.candidate
         window = cand.window
         measured = comparison.throughput_ratio
-        if window is None or not window.speculating or measured is None or comparison.cell.rate is not None:
-            return None  # in an open loop the throughput follows the rate, however fast the engine is
+        if (
+            window is None
+            or not window.speculating
+            or measured is None
+            or comparison.cell.rate is not None
+        ):
+            return (
+                None  # in an open loop the throughput follows the rate, however fast the engine is
+            )
         length, per_step = window.acceptance_length, window.tokens_per_step
         per_base_step = base.window.tokens_per_step if base.window else None
         base_step, cand_step = step_times(base, cand)
@@ -106,7 +117,11 @@ class Decomposition:
                 f"a step that drafts and verifies takes {formatting.milliseconds(cand_step)}, "
                 f"one of the baseline {formatting.milliseconds(base_step)}",
             ),
-            ("all but decoding", outside_decoding, f"first tokens, queueing and the client are {lost}"),
+            (
+                "all but decoding",
+                outside_decoding,
+                f"first tokens, queueing and the client are {lost}",
+            ),
         ]
         parts: list[Part] = []
         after = 1.0
@@ -127,7 +142,10 @@ def step_times(base: ArmSummary, cand: ArmSummary) -> tuple[float | None, float 
     if None not in counted:
         return counted[0], counted[1]
     tokens = [w.tokens_per_step if w else None for w in windows]
-    times = [t * n if t and n else None for t, n in zip((base.tpot_ms, cand.tpot_ms), tokens, strict=True)]
+    times = [
+        t * n if t and n else None
+        for t, n in zip((base.tpot_ms, cand.tpot_ms), tokens, strict=True)
+    ]
     return times[0], times[1]
 
 

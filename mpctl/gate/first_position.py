@@ -136,7 +136,11 @@ def judge_served_drafts(polls: Sequence[Window], policy: Policy, *, draft_model:
     first = FirstPosition.of(policy, window)
     if draft_model and first.outcome is Outcome.FAIL and misses_in_all(polls, policy):
         reasons.append(first.describe())
-    return f"{'; '.join(reasons)}, over {window.drafts:.0f} drafts of production traffic" if reasons else ""
+    return (
+        f"{'; '.join(reasons)}, over {window.drafts:.0f} drafts of production traffic"
+        if reasons
+        else ""
+    )
 
 
 def misses_in_all(windows: Sequence[Window], policy: Policy) -> bool:

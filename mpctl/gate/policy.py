@@ -85,7 +85,9 @@ class Policy:
         "pods 10 % keeps false verdicts at 2 % (simulation)",
         most=10.0,
     )
-    min_compared: float = _term(8, "samples", "prompts", "fewer prompts are no sample of any traffic", _OWN)
+    min_compared: float = _term(
+        8, "samples", "prompts", "fewer prompts are no sample of any traffic", _OWN
+    )
     max_repeated: float = _term(
         0.1,
         "repeats",
@@ -131,7 +133,12 @@ class Policy:
         above=0.0,
     )
     traffic_window_requests: float = _term(
-        12, "time per token", "requests", "fewer on the candidate leave a window to one long answer", _PEERS, above=0.0
+        12,
+        "time per token",
+        "requests",
+        "fewer on the candidate leave a window to one long answer",
+        _PEERS,
+        above=0.0,
     )
     max_failed_excess: float = _term(
         0.05,
@@ -187,11 +194,22 @@ class Policy:
         above=0.0,
     )
     min_throughput_ratio: float = _term(
-        0.95, "throughput", _FACTOR, "tokens per second determine the cost; the trap has 0.60x", _TRAP
+        0.95,
+        "throughput",
+        _FACTOR,
+        "tokens per second determine the cost; the trap has 0.60x",
+        _TRAP,
     )
-    max_tpot_ratio: float = _term(1.05, "TPOT", _FACTOR, "the pace of the stream that a reader sees", _OWN, above=0.0)
+    max_tpot_ratio: float = _term(
+        1.05, "TPOT", _FACTOR, "the pace of the stream that a reader sees", _OWN, above=0.0
+    )
     max_ttft_ratio: float = _term(
-        1.25, "TTFT", _FACTOR, "a queue that forms because the draft took memory shows here first", _TRAP, above=0.0
+        1.25,
+        "TTFT",
+        _FACTOR,
+        "a queue that forms because the draft took memory shows here first",
+        _TRAP,
+        above=0.0,
     )
     ttft_slack_ms: float = _term(
         50.0,
@@ -201,9 +219,16 @@ class Policy:
         "Nielsen 1993: 0.1 s",
     )
     max_queue_wait_ratio: float = _term(
-        1.25, "queue wait", _FACTOR, "requests that wait while those that run are fast", _TRAP, above=0.0
+        1.25,
+        "queue wait",
+        _FACTOR,
+        "requests that wait while those that run are fast",
+        _TRAP,
+        above=0.0,
     )
-    queue_wait_slack_ms: float = _term(50.0, "queue wait", "ms", "an idle engine waits microseconds", _OWN)
+    queue_wait_slack_ms: float = _term(
+        50.0, "queue wait", "ms", "an idle engine waits microseconds", _OWN
+    )
     min_tokens_per_step: float = _term(
         1.1,
         "tokens per step",
@@ -237,7 +262,12 @@ class Policy:
         most=1.0,
     )
     max_rejected_share: float = _term(
-        0.1, "all", _SHARE, "how much of the traffic may be slower so that the rest is faster", _OWN, most=1.0
+        0.1,
+        "all",
+        _SHARE,
+        "how much of the traffic may be slower so that the rest is faster",
+        _OWN,
+        most=1.0,
     )
     max_rejected_slowdown: float = _term(
         2.0,
@@ -248,9 +278,15 @@ class Policy:
         _OWN,
         above=0.0,
     )
-    slo_ttft_ms: float | None = _term(None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True)
-    slo_tpot_ms: float | None = _term(None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True)
-    slo_e2e_ms: float | None = _term(None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True)
+    slo_ttft_ms: float | None = _term(
+        None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True
+    )
+    slo_tpot_ms: float | None = _term(
+        None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True
+    )
+    slo_e2e_ms: float | None = _term(
+        None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True
+    )
 
     @property
     def side(self) -> float:
@@ -285,7 +321,11 @@ class Policy:
 
     @classmethod
     def from_record(
-        cls, record: Mapping[str, Any], *, file: str | None = None, lines: Mapping[str, int] | None = None
+        cls,
+        record: Mapping[str, Any],
+        *,
+        file: str | None = None,
+        lines: Mapping[str, int] | None = None,
     ) -> Policy:
         """Read a policy's mapping; ``lines`` are those of the keys in ``file``.
 
@@ -303,7 +343,9 @@ class Policy:
                 raise InputError(message, file=file, line=line, field=key)
             fault = _fault(value, terms[key][1])
             if fault:
-                raise InputError(f"must be {fault}, not {value!r:.40}", file=file, line=line, field=key)
+                raise InputError(
+                    f"must be {fault}, not {value!r:.40}", file=file, line=line, field=key
+                )
         return cls(**{key: value for key, value in record.items() if key in terms})
 
     @classmethod
@@ -316,9 +358,13 @@ class Policy:
         node = document(text, file)
         lines = {str(name): node.line_of(name) for name in node.body}
         for name in _GONE & lines.keys():
-            reason = "is gone: the baseline scores answers that differ, which tells ties from faults"
+            reason = (
+                "is gone: the baseline scores answers that differ, which tells ties from faults"
+            )
             raise InputError(reason, file=file, line=lines[name], field=name, hint="remove it")
-        return cls.from_record({str(name): value for name, value in node.body.items()}, file=file, lines=lines)
+        return cls.from_record(
+            {str(name): value for name, value in node.body.items()}, file=file, lines=lines
+        )
 
     def to_record(self) -> dict[str, Any]:
         """Return a JSON object."""

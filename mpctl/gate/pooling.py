@@ -34,9 +34,16 @@ def borrow(analysis: Analysis, comparison: Comparison, name: str) -> Borrowed | 
     figures = [c.figures.get(name) for c in analysis.cells if _group(analysis, c) == group]
     figure = comparison.figures.get(name)
     present = [f for f in figures if f is not None]
-    if figure is None or len(present) < len(figures) or len(present) < 2 or len({len(f.values) for f in present}) > 1:
+    if (
+        figure is None
+        or len(present) < len(figures)
+        or len(present) < 2
+        or len({len(f.values) for f in present}) > 1
+    ):
         return None
-    rounds = [math.fsum(values) / len(values) for values in zip(*(f.values for f in present), strict=True)]
+    rounds = [
+        math.fsum(values) / len(values) for values in zip(*(f.values for f in present), strict=True)
+    ]
     joint = Trimmed.of(rounds, figure.trim, correlated=figure.correlated)
     mean = partial_pool(figure.trimmed, [f.trimmed for f in present if f is not figure], joint)
     if mean is None:
@@ -48,7 +55,12 @@ def borrow(analysis: Analysis, comparison: Comparison, name: str) -> Borrowed | 
 def _group(analysis: Analysis, comparison: Comparison) -> tuple[object, ...]:
     """Return what cells that borrow from each other have in common: their class and their load."""
     prompts, cell = analysis.prompts.get(comparison.cell.traffic), comparison.cell
-    return prompts and prompts.variant and prompts.variant.of, cell.concurrency, cell.rate, cell.temperature
+    return (
+        prompts and prompts.variant and prompts.variant.of,
+        cell.concurrency,
+        cell.rate,
+        cell.temperature,
+    )
 
 
 def partial_pool(own: Trimmed, others: Sequence[Trimmed], joint: Trimmed) -> Trimmed | None:
@@ -61,8 +73,12 @@ def partial_pool(own: Trimmed, others: Sequence[Trimmed], joint: Trimmed) -> Tri
     weights = [1.0 / error for error in errors]
     total = math.fsum(weights)
     centre = math.fsum(w * mean.mean for w, mean in zip(weights, every, strict=True)) / total
-    dispersion = math.fsum(w * (mean.mean - centre) ** 2 for w, mean in zip(weights, every, strict=True))
-    chance = len(others) + math.sqrt(2 * len(others))  # of what alike classes lie apart: the mean, one deviation more
+    dispersion = math.fsum(
+        w * (mean.mean - centre) ** 2 for w, mean in zip(weights, every, strict=True)
+    )
+    chance = len(others) + math.sqrt(
+        2 * len(others)
+    )  # of what alike classes lie apart: the mean, one deviation more
     between = max(dispersion - chance, 0.0) / (total - math.fsum(w * w for w in weights) / total)
     drawn = errors[0] / (errors[0] + between)
     variance = (1.0 - drawn) * errors[0] + drawn**2 * joint.spread**2 / joint.count

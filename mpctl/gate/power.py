@@ -14,7 +14,15 @@ from dataclasses import dataclass, replace
 from mpctl import formatting
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.workload import Workload
-from mpctl.gate.analysis import SETTLED_FROM, SPEED, TRIM, Analysis, ArmOrder, Comparison, cell_shares
+from mpctl.gate.analysis import (
+    SETTLED_FROM,
+    SPEED,
+    TRIM,
+    Analysis,
+    ArmOrder,
+    Comparison,
+    cell_shares,
+)
 from mpctl.gate.policy import Policy
 from mpctl.records import Record
 from mpctl.stats.confidence import gap_beyond
@@ -35,7 +43,9 @@ class CellNoise:
     concurrency: int
     requests: float  # prompts of a round
     prompt_spread: float  # standard deviation of a prompt's time-per-token ratio within its round, in logarithms
-    spreads: Mapping[str, float]  # by figure: standard deviation of one round, of ratios in logarithms
+    spreads: Mapping[
+        str, float
+    ]  # by figure: standard deviation of one round, of ratios in logarithms
     ttft_ms: float | None = None  # the baseline's, as the next
     queue_wait_ms: float | None = None
 
@@ -46,21 +56,37 @@ class CellNoise:
         if time is None or len(time.values) < 2 or c.round_requests < 1:
             return None
         of_rounds = time.trimmed.spread
-        within = _within([math.log(r) for r in c.time_per_token_ratios], of_rounds, c.round_requests)
+        within = _within(
+            [math.log(r) for r in c.time_per_token_ratios], of_rounds, c.round_requests
+        )
         least = within / math.sqrt(c.round_requests)  # few rounds may agree by chance
-        spreads = {name: figure.trimmed.spread for name, figure in c.figures.items() if len(figure.values) > 1}
+        spreads = {
+            name: figure.trimmed.spread
+            for name, figure in c.figures.items()
+            if len(figure.values) > 1
+        }
         for name in set(_MOVED) & spreads.keys():
             spreads[name] = max(spreads[name], least)
         window = c.baseline.window
         wait = window.queue_wait_ms if window else None
-        return cls(c.cell.traffic, c.cell.concurrency, c.round_requests, within, spreads, c.baseline.ttft_ms, wait)
+        return cls(
+            c.cell.traffic,
+            c.cell.concurrency,
+            c.round_requests,
+            within,
+            spreads,
+            c.baseline.ttft_ms,
+            wait,
+        )
 
     def of_blocks(self, requests: int) -> CellNoise:
         """The noise of blocks of another size."""
         time = self.spreads[_TIME]
         shared = max(time**2 - self.prompt_spread**2 / self.requests, 0.0)
         factor = math.sqrt(shared + self.prompt_spread**2 / requests) / time if time else 1.0
-        return replace(self, requests=requests, spreads={n: s * factor for n, s in self.spreads.items()})
+        return replace(
+            self, requests=requests, spreads={n: s * factor for n, s in self.spreads.items()}
+        )
 
 
 def _within(logs: list[float], between: float, size: float) -> float:
@@ -89,12 +115,21 @@ class MeasurementNoise(Record):
         """The noise of the cell measured that resembles one most: of the same class and load, else of the same load,
         else the largest."""
         return max(
-            self.cells, key=lambda n: (n.concurrency == cell.concurrency, n.traffic == cell.traffic, n.spreads[_TIME])
+            self.cells,
+            key=lambda n: (
+                n.concurrency == cell.concurrency,
+                n.traffic == cell.traffic,
+                n.spreads[_TIME],
+            ),
         )
 
 
 def chance_to_promote(
-    noise: MeasurementNoise, workload: Workload, policy: Policy, gain: float, order: ArmOrder = ArmOrder.SIDE_BY_SIDE
+    noise: MeasurementNoise,
+    workload: Workload,
+    policy: Policy,
+    gain: float,
+    order: ArmOrder = ArmOrder.SIDE_BY_SIDE,
 ) -> float:
     """Return the probability, 0..1, that a candidate is promoted whose time per token is less by the share ``gain`` in
     every cell, which is equal otherwise, and which fails no request. ``order``: that of the planned measurement."""
@@ -122,7 +157,11 @@ def chance_to_promote(
         limits = {"throughput_ratio": -_log(policy.min_throughput_ratio)}
         limits |= {"tpot": _log(policy.max_tpot_ratio), "e2e": _log(policy.max_e2e_ratio)}
         return min(
-            (chance(gained + limit, cell.spreads[n], n) for n, limit in limits.items() if n in cell.spreads),
+            (
+                chance(gained + limit, cell.spreads[n], n)
+                for n, limit in limits.items()
+                if n in cell.spreads
+            ),
             default=1.0,
         )
 
@@ -130,16 +169,25 @@ def chance_to_promote(
         """The chance that the rules pass about what does not change."""
         limits = {
             **_slack("ttft", cell.ttft_ms, policy.max_ttft_ratio, policy.ttft_slack_ms),
-            **_slack("queue_wait", cell.queue_wait_ms, policy.max_queue_wait_ratio, policy.queue_wait_slack_ms),
+            **_slack(
+                "queue_wait",
+                cell.queue_wait_ms,
+                policy.max_queue_wait_ratio,
+                policy.queue_wait_slack_ms,
+            ),
             "length_ratio": _log(policy.max_length_ratio),
         }
         bases = {"ttft_ms": cell.ttft_ms, "queue_wait_ms": cell.queue_wait_ms}
         return math.prod(
-            chance(limit, cell.spreads[n], n, bases.get(n)) for n, limit in limits.items() if n in cell.spreads
+            chance(limit, cell.spreads[n], n, bases.get(n))
+            for n, limit in limits.items()
+            if n in cell.spreads
         )
 
     spread = math.sqrt(
-        math.fsum((weight * cell.spreads[_TIME]) ** 2 for weight, cell in zip(weights, cells, strict=True))
+        math.fsum(
+            (weight * cell.spreads[_TIME]) ** 2 for weight, cell in zip(weights, cells, strict=True)
+        )
     )
     overall = chance(gained + _log(policy.max_time_per_token_ratio), spread, _TIME)
     return min(overall, math.prod(map(gain_passes, cells))) * math.prod(map(guards_pass, cells))
@@ -149,7 +197,11 @@ def _slack(name: str, base: float | None, most: float, slack_ms: float) -> dict[
     """Distance of no change from the limit: of the ratio, or of the difference where that allows more."""
     if base is None:
         return {}
-    return {name: _log(most)} if most < 1.0 or base * (most - 1.0) > slack_ms else {f"{name}_ms": slack_ms}
+    return (
+        {name: _log(most)}
+        if most < 1.0 or base * (most - 1.0) > slack_ms
+        else {f"{name}_ms": slack_ms}
+    )
 
 
 def _log(limit: float) -> float:
@@ -157,14 +209,21 @@ def _log(limit: float) -> float:
 
 
 def rounds_to_detect(
-    noise: MeasurementNoise, workload: Workload, policy: Policy, gain: float, order: ArmOrder = ArmOrder.SIDE_BY_SIDE
+    noise: MeasurementNoise,
+    workload: Workload,
+    policy: Policy,
+    gain: float,
+    order: ArmOrder = ArmOrder.SIDE_BY_SIDE,
 ) -> int | None:
     """Return the fewest planned rounds that find ``gain`` with the policy's statistical power; None above those that
     the prompts allow."""
     most = most_rounds(workload)
 
     def enough(rounds: int) -> bool:
-        return chance_to_promote(noise, replace(workload, repeats=rounds), policy, gain, order) >= policy.power
+        return (
+            chance_to_promote(noise, replace(workload, repeats=rounds), policy, gain, order)
+            >= policy.power
+        )
 
     return fewest_rounds(enough, most)
 
@@ -176,7 +235,10 @@ def most_rounds(workload: Workload) -> int:
 
 
 def least_gain(
-    noise: MeasurementNoise, workload: Workload, policy: Policy, order: ArmOrder = ArmOrder.SIDE_BY_SIDE
+    noise: MeasurementNoise,
+    workload: Workload,
+    policy: Policy,
+    order: ArmOrder = ArmOrder.SIDE_BY_SIDE,
 ) -> float | None:
     """Return the smallest gain, in whole percents as a share, that the workload finds with the policy's power."""
     for percent in range(1, 91):
@@ -201,7 +263,10 @@ def describe_power(
 
 
 def power_warning(
-    noise: MeasurementNoise, workload: Workload, policy: Policy, order: ArmOrder = ArmOrder.SIDE_BY_SIDE
+    noise: MeasurementNoise,
+    workload: Workload,
+    policy: Policy,
+    order: ArmOrder = ArmOrder.SIDE_BY_SIDE,
 ) -> str:
     """Return :func:`describe_power` of a plan that would miss the usual gain more often than the policy allows; empty
     for one that would notice it."""

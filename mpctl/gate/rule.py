@@ -37,7 +37,9 @@ class RuleResult:
     interval: Interval | None = None
     n: int = 0  # requests per arm
     unit: str = ""  # of value and limit, see mpctl.formatting.in_unit
-    needed: int | None = None  # requests per arm that would probably decide, None where they are unknown or no help
+    needed: int | None = (
+        None  # requests per arm that would probably decide, None where they are unknown or no help
+    )
     rule: str = ""
 
 
@@ -95,7 +97,9 @@ class Direction(Enum):
 
     MINIMUM = "at least"
     MAXIMUM = "at most"
-    EITHER_WAY = "at most, either way"  # a ratio may be neither above the limit nor below its reciprocal
+    EITHER_WAY = (
+        "at most, either way"  # a ratio may be neither above the limit nor below its reciprocal
+    )
 
 
 @dataclass(frozen=True)
@@ -112,11 +116,19 @@ class Rule:
     figure: str = ""  # the figure of a Comparison that is compared with the limit
     slack: str = ""  # the policy's limit of the difference in ms, which holds where it allows more than the ratio
     strictly: bool = False  # the limit itself does not pass
-    forecast: bool = False  # a mean over rounds: the stop for futility forecasts whether it will decide
+    forecast: bool = (
+        False  # a mean over rounds: the stop for futility forecasts whether it will decide
+    )
     over_all_cells: bool = False  # it may be shown over all cells together
-    about_answers: bool = False  # about the answers themselves: no share of the traffic excuses a failure
-    guards_speed: bool = False  # while its data is missing, neither arm's speed is its own, and no speed rejects
-    fixed: str = ""  # the number that no policy changes, with its unit, of a rule without a limit of its own
+    about_answers: bool = (
+        False  # about the answers themselves: no share of the traffic excuses a failure
+    )
+    guards_speed: bool = (
+        False  # while its data is missing, neither arm's speed is its own, and no speed rejects
+    )
+    fixed: str = (
+        ""  # the number that no policy changes, with its unit, of a rule without a limit of its own
+    )
     needs_idle_engines: bool = False  # prompts do not answer it while users are on the engines
 
     def __call__(self, case: Case) -> RuleResult:
@@ -134,12 +146,16 @@ def judge_estimate(value: float | None, interval: Interval | None, limit: float)
     return Outcome.FAIL if below else Outcome.UNDECIDED
 
 
-def more_to_pass(worse: int, better: int, n: int, limit: float, *, failing: bool = True) -> int | None:
+def more_to_pass(
+    worse: int, better: int, n: int, limit: float, *, failing: bool = True
+) -> int | None:
     """Return how many more prompts the rule *errors* would pass with; None where no number would. ``failing``: requests
     go on failing as they did, else no more of them fail."""
 
     def enough(total: int) -> bool:
-        failed, answered = (round(hits * total / n) if failing and n else hits for hits in (worse, better))
+        failed, answered = (
+            round(hits * total / n) if failing and n else hits for hits in (worse, better)
+        )
         return excess_interval(failed, answered, total).below(limit)
 
     most = 20 * n + 400

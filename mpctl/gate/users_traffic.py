@@ -31,7 +31,10 @@ _FIRST_S = 600.0  # in which the first share of a split brings STEP_REQUESTS
 _HARM_LOOKS = (5, 7, 10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320)  # requests on the candidate
 _HARM_AGAIN = 8  # times that a step is judged from its next request on
 _HARM_ERROR = 0.01  # of an equal candidate, over all looks and steps
-_HARM_SPREAD, _HARM_WEIGHT = 0.45, 9  # of one request's time per token, as if seen in so many readings before
+_HARM_SPREAD, _HARM_WEIGHT = (
+    0.45,
+    9,
+)  # of one request's time per token, as if seen in so many readings before
 _HARM_WAITING = 2  # readings with waiting requests on the candidate alone
 
 
@@ -90,17 +93,25 @@ def compare_traffic(traffic: UsersTraffic, policy: Policy) -> TrafficFigures:
     seconds = math.fsum(w.seconds for w in windows)
     pods = round(math.fsum(w.pods for w in windows) / len(windows))
     theirs, ours = (math.fsum(w.tpot_count or 0.0 for w in arm) for arm in (baseline, candidate))
-    stage = Stage(len(windows), max(planned, len(windows)), below=policy.side, above=policy.side, first=FEWEST)
+    stage = Stage(
+        len(windows), max(planned, len(windows)), below=policy.side, above=policy.side, first=FEWEST
+    )
 
     def logs(figure: Callable[[Window], float | None]) -> list[float]:
-        read = [(figure(base), figure(cand)) for base, cand in zip(baseline, candidate, strict=True)]
+        read = [
+            (figure(base), figure(cand)) for base, cand in zip(baseline, candidate, strict=True)
+        ]
         return [math.log(cand / base) for base, cand in read if base and cand]
 
     def ratio(figure: Callable[[Window], float | None]) -> Interval | None:
         values = logs(figure)
         if not values:
             return None
-        return widened(ratio_interval(values, stage, correlated=True), math.log1p(policy.max_pod_gap), ratio=True)
+        return widened(
+            ratio_interval(values, stage, correlated=True),
+            math.log1p(policy.max_pod_gap),
+            ratio=True,
+        )
 
     return TrafficFigures(
         *(len(windows), planned, seconds, pods, round(theirs), round(ours)),
@@ -155,7 +166,9 @@ class _TimeEvidence:
         mean = math.fsum(seconds for _, seconds in self.parts) / answered
         if mean <= 0:
             return None
-        squares = math.fsum(count * (seconds / count / mean - 1) ** 2 for count, seconds in self.parts)
+        squares = math.fsum(
+            count * (seconds / count / mean - 1) ** 2 for count, seconds in self.parts
+        )
         freedom = _HARM_WEIGHT + len(self.parts) - 1
         spread = math.sqrt((_HARM_WEIGHT * _HARM_SPREAD**2 + squares) / freedom)
         reach = float(stdtrit(freedom, 1 - error / len(_HARM_LOOKS)))
@@ -208,7 +221,10 @@ class HarmWatch:
         return self._queued(reading) or slow
 
     def _queued(self, reading: ArmsReading) -> str:
-        ours, theirs = (sum(c.waiting or 0.0 for c in arm.values()) for arm in (reading.candidate, reading.baseline))
+        ours, theirs = (
+            sum(c.waiting or 0.0 for c in arm.values())
+            for arm in (reading.candidate, reading.baseline)
+        )
         self._waiting = self._waiting + 1 if ours and not theirs else 0
         if self._waiting < _HARM_WAITING:
             return ""

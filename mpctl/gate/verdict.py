@@ -44,7 +44,9 @@ class CellVerdict:
     @property
     def broken(self) -> tuple[str, ...]:
         """The failed rules about answers, for which no speed elsewhere compensates."""
-        return tuple(r.rule for r in self.rules if r.outcome is Outcome.FAIL and _is_about_answers(r))
+        return tuple(
+            r.rule for r in self.rules if r.outcome is Outcome.FAIL and _is_about_answers(r)
+        )
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,10 @@ class Verdict:
         if len(self.cells) == 1:
             return self.cells[0].reasons
         deciding = [c for c in self.cells if c.outcome is self.outcome]
-        return (self.summary, *(f"{c.cell.label}: {_first(c.reasons)}" for c in deciding if c.reasons))
+        return (
+            self.summary,
+            *(f"{c.cell.label}: {_first(c.reasons)}" for c in deciding if c.reasons),
+        )
 
     @property
     def needed(self) -> int | None:
@@ -113,7 +118,11 @@ def judge_cell(case: Case, results: tuple[RuleResult, ...]) -> CellVerdict:
     else:
         outcome = Outcome.PROMOTE
     more_would_decide = outcome is Outcome.UNDECIDED and Outcome.MISSING not in outcomes
-    needed = _most([r.needed for r in results if r.outcome is Outcome.UNDECIDED]) if more_would_decide else None
+    needed = (
+        _most([r.needed for r in results if r.outcome is Outcome.UNDECIDED])
+        if more_would_decide
+        else None
+    )
     seconds = needed / c.round_requests * c.round_seconds if needed and c.round_requests else None
     return CellVerdict(
         cell=c.cell,
@@ -124,7 +133,9 @@ def judge_cell(case: Case, results: tuple[RuleResult, ...]) -> CellVerdict:
         sentence=_trap(case) if outcome is Outcome.REJECT else "",
         needed=needed,
         needed_s=seconds,
-        repeats=c.rounds + math.ceil(needed / c.round_requests) if needed and c.round_requests else None,
+        repeats=c.rounds + math.ceil(needed / c.round_requests)
+        if needed and c.round_requests
+        else None,
     )
 
 
@@ -177,13 +188,18 @@ def _weigh_losers(cells: tuple[CellVerdict, ...], analysis: Analysis) -> tuple[O
         ratio = analysis.of_cell(cell.cell).time_per_token_ratio
         if cell.outcome is Outcome.REJECT and ratio is not None and ratio.value > most:
             text = f"{cell.cell.label} takes {formatting.ratio(ratio.value)} the time per token"
-            return Outcome.REJECT, f"{text} (at most {formatting.limit(most, 'x')} in a class that may be slower)"
+            return (
+                Outcome.REJECT,
+                f"{text} (at most {formatting.limit(most, 'x')} in a class that may be slower)",
+            )
     if time is None:
         return Outcome.UNDECIDED, "machine time over all classes was not measured"
     text = f"machine time per request {formatting.ratio(time.value)}, {formatting.confidence(time)}, over all classes"
     if time.below(1.0, strictly=True):
         return Outcome.PROMOTE, text
-    return Outcome.REJECT if time.above(1.0, strictly=True) else Outcome.UNDECIDED, f"{text} (below 1.00x)"
+    return Outcome.REJECT if time.above(
+        1.0, strictly=True
+    ) else Outcome.UNDECIDED, f"{text} (below 1.00x)"
 
 
 def _most(counts: list[int | None]) -> int | None:
@@ -216,9 +232,14 @@ def _summary(cells: tuple[CellVerdict, ...], crossovers: tuple[Crossover, ...]) 
             names += [traffic] if len(of_it) == len(mine) else [c.cell.label for c in mine]
         share = math.fsum(c.share for c in chosen)
         text = f"{outcome.value} for {('; ' if any(',' in n for n in names) else ', ').join(names)}"
-        parts.append(f"{text} ({formatting.share(share, 0)} of the traffic)" if len(chosen) < len(cells) else text)
+        parts.append(
+            f"{text} ({formatting.share(share, 0)} of the traffic)"
+            if len(chosen) < len(cells)
+            else text
+        )
     parts += [
-        f"{c.traffic} pays up to {c.pays} at once and no longer at {c.costs}, near {c.near:.0f}" for c in crossovers
+        f"{c.traffic} pays up to {c.pays} at once and no longer at {c.costs}, near {c.near:.0f}"
+        for c in crossovers
     ]
     return "; ".join(parts)
 
@@ -233,7 +254,9 @@ def _crossovers(cells: tuple[CellVerdict, ...]) -> tuple[Crossover, ...]:
             and ratio is not None
             and (ratio.above(1.0, strictly=True) or ratio.below(1.0, strictly=True))
         ):
-            groups.setdefault((c.cell.traffic, c.cell.temperature), []).append((c.cell.concurrency, ratio.value))
+            groups.setdefault((c.cell.traffic, c.cell.temperature), []).append(
+                (c.cell.concurrency, ratio.value)
+            )
     crossovers = []
     for (traffic, temperature), group in groups.items():
         for (pays, gain), (costs, loss) in itertools.pairwise(sorted(group)):

@@ -21,7 +21,15 @@ def answer_rows(answers: Sequence[Record]) -> list[list[str]]:
     """A line per answer: concurrency, K, both ratios, the call where there is one; ``*`` marks where the KV pool limits
     the batch."""
     called = any(answer["call"] != _NO_CALL for answer in answers)
-    rows = [["CONCURRENCY", "K", "THROUGHPUT RATIO", "TIME-PER-TOKEN RATIO", *(["CALL"] if called else [])]]
+    rows = [
+        [
+            "CONCURRENCY",
+            "K",
+            "THROUGHPUT RATIO",
+            "TIME-PER-TOKEN RATIO",
+            *(["CALL"] if called else []),
+        ]
+    ]
     for answer in answers:
         mark = "*" if answer["poolBound"] else ""
         through, time = band(answer["throughputRatio"]), band(answer["timePerTokenRatio"])
@@ -40,7 +48,9 @@ def k_rows(answers: Sequence[Record]) -> list[list[str]]:
     rows = [["THROUGHPUT RATIO", *(f"K={k}" for k in ks)]]
     for concurrency in dict.fromkeys(answer["concurrency"] for answer in answers):
         row = [points[(concurrency, k)] for k in ks]
-        cells = [f"{answer['throughputRatio']['value']:.2f}{'*' * answer['poolBound']}" for answer in row]
+        cells = [
+            f"{answer['throughputRatio']['value']:.2f}{'*' * answer['poolBound']}" for answer in row
+        ]
         rows.append([f"{concurrency:g} at once", *cells])
     return rows
 
@@ -76,19 +86,25 @@ def answer_line(record: Record) -> str:
 
 def summary_rows(record: Record) -> Rows:
     """A row per method, the best first: draft, K, ratio at the lowest and the highest concurrency, call."""
-    ends = next(([c["concurrency"] for c in m["best"]] for m in record["methods"] if m.get("best")), [])
+    ends = next(
+        ([c["concurrency"] for c in m["best"]] for m in record["methods"] if m.get("best")), []
+    )
     ends = list(dict.fromkeys((*ends[:1], *ends[-1:])))
     rows = [["METHOD", "DRAFT", *(f"RATIO AT {end:g}" for end in ends), "CALL"]]
     for rank, method in enumerate(record["methods"], 1):
         draft = (method.get("draft") or "-").rpartition("/")[2]
         if not method.get("best"):
-            rows.append([f"{rank} {method['method']}", draft, *("-" for _ in ends), "no figure, see below"])
+            rows.append(
+                [f"{rank} {method['method']}", draft, *("-" for _ in ends), "no figure, see below"]
+            )
             continue
         choices = {choice["concurrency"]: choice for choice in method["best"]}
         call = choices[ends[-1]]["call"] if method.get("canRun", True) else "cannot run"
         lacks = f": {_missing(method)}" if call in (_NO_CALL, "cannot run") else ""
         ratios = [band(choices[end]["throughputRatio"]) for end in ends]
-        rows.append([f"{rank} {method['method']} K={choices[ends[-1]]['k']}", draft, *ratios, call + lacks])
+        rows.append(
+            [f"{rank} {method['method']} K={choices[ends[-1]]['k']}", draft, *ratios, call + lacks]
+        )
     return rows
 
 
@@ -97,12 +113,16 @@ def _missing(method: Record) -> str:
     if method.get("refused"):
         return str(method["refused"]["reason"])
     if not method.get("canRun", True):
-        return ", ".join(finding["id"] for finding in method["findings"] if finding["severity"] == "refuse")
+        return ", ".join(
+            finding["id"] for finding in method["findings"] if finding["severity"] == "refuse"
+        )
     last = method["best"][-1]
     answer = next(a for a in chosen(method) if a["concurrency"] == last["concurrency"])
     if answer["level"] == "L0":
         return "own acceptance"
-    return next((gap["reason"] for gap in answer["outsideTheEvidence"]), "a pair, as the band includes 1")
+    return next(
+        (gap["reason"] for gap in answer["outsideTheEvidence"]), "a pair, as the band includes 1"
+    )
 
 
 def summary_lines(record: Record) -> Iterator[str]:
@@ -121,7 +141,9 @@ def summary_lines(record: Record) -> Iterator[str]:
     without: dict[str, list[str]] = {}
     for method in record["methods"]:
         if refused := method.get("refused"):
-            reason = f"{refused['reason']}; {refused['hint']}" if refused["hint"] else refused["reason"]
+            reason = (
+                f"{refused['reason']}; {refused['hint']}" if refused["hint"] else refused["reason"]
+            )
             without.setdefault(reason, []).append(method["method"])
     for reason, names in without.items():
         yield f"{', '.join(names)}, no figure: {reason}"
@@ -129,7 +151,9 @@ def summary_lines(record: Record) -> Iterator[str]:
         if method["notice"]:
             yield f"{method['method']}: {method['notice']}"
     if drafts := [(m["draft"], m["licence"]) for m in record["methods"] if m.get("draft")]:
-        yield "licences of drafts: " + "; ".join(f"{name.rpartition('/')[2]} {licence}" for name, licence in drafts)
+        yield "licences of drafts: " + "; ".join(
+            f"{name.rpartition('/')[2]} {licence}" for name, licence in drafts
+        )
     if record["settles"]:
         yield f"what would settle it: {record['settles']}"
 
@@ -145,7 +169,9 @@ def best_lines(method: Record) -> Iterator[str]:
     yield f"crossover: {method['crossover']['text']}"
     rows = sorted({(answer["regime"], answer["publishedRows"]) for answer in method["answers"]})
     behind = "; ".join(f"{count or 'no'} published ratios of {regime}" for regime, count in rows)
-    share = "{ofOneAuthor} of {rows} fitted rows are one author's, of one target".format(**method["fittedTo"])
+    share = "{ofOneAuthor} of {rows} fitted rows are one author's, of one target".format(
+        **method["fittedTo"]
+    )
     yield f"evidence: {method['level']}, {method['levelMeans']}; {behind}; {share}"
     if any(answer["poolBound"] for answer in method["answers"]):
         yield "* the KV pool limits the batch: throughput and time per token part there"
@@ -198,7 +224,10 @@ def run_lines(method: Record) -> Iterator[str]:
             yield f"  unchecked, for lack of facts (-v of a preflight says which): {names}"
     pool = method.get("kvPoolTokens")
     if pool:
-        before, after = (" to ".join(dict.fromkeys(f"{v:,.0f}" for v in pool[key])) for key in ("before", "after"))
+        before, after = (
+            " to ".join(dict.fromkeys(f"{v:,.0f}" for v in pool[key]))
+            for key in ("before", "after")
+        )
         yield f"memory: KV pool {before} tokens without the draft, {after} with it (by {pool['basis']})"
     needs = method.get("needs")
     if needs:
@@ -206,7 +235,9 @@ def run_lines(method: Record) -> Iterator[str]:
         yield f"the rollout needs: {gpus} more; {needs['staging']}; " + "; ".join(needs["notes"])
     refused = method.get("refused")
     if refused:
-        yield f"no figure: {refused['reason']}" + (f"; {refused['hint']}" if refused["hint"] else "")
+        yield f"no figure: {refused['reason']}" + (
+            f"; {refused['hint']}" if refused["hint"] else ""
+        )
 
 
 def headline(method: Record) -> str:
@@ -221,7 +252,17 @@ def headline(method: Record) -> str:
 
 def history_rows(record: Record) -> list[list[str]]:
     """Predicted against measured, a line per ratio."""
-    head = ["OPERATION", "SPEC", "CONCURRENCY", "LEVEL", "RATIO", "PREDICTED", "MEASURED", "INSIDE", "ENDING"]
+    head = [
+        "OPERATION",
+        "SPEC",
+        "CONCURRENCY",
+        "LEVEL",
+        "RATIO",
+        "PREDICTED",
+        "MEASURED",
+        "INSIDE",
+        "ENDING",
+    ]
     return [head, *(_checked_row(comparison) for comparison in record["history"])]
 
 
@@ -311,7 +352,9 @@ def page_of(record: Record) -> Page:
     if "cells" in record:
         return Page(title_of(record), tuple(head_lines(record)), sections)
     rows, below = summary_rows(record), tuple(summary_lines(record))
-    return Page(title_of(record), tuple(head_lines(record)), sections, rows, answer_line(record), below)
+    return Page(
+        title_of(record), tuple(head_lines(record)), sections, rows, answer_line(record), below
+    )
 
 
 def _section(method: Record) -> Section:
@@ -325,7 +368,13 @@ def plan_text(page: Page, table: Callable[[Rows, str], str], width: int, *, deta
     """The page for a terminal of that width; ``table`` aligns and indents a table. The sections only as ``details``."""
     parts = [f"Plan: {page.title}", page.answer and _wrapped([page.answer], width, "")]
     if page.rows is not None:
-        parts += [_wrapped(page.head, width), "", table(page.rows, ""), "", _wrapped(page.below, width)]
+        parts += [
+            _wrapped(page.head, width),
+            "",
+            table(page.rows, ""),
+            "",
+            _wrapped(page.below, width),
+        ]
     else:
         parts.append(_wrapped(page.head, width))
     for section in page.sections if details else ():
@@ -334,14 +383,20 @@ def plan_text(page: Page, table: Callable[[Rows, str], str], width: int, *, deta
             parts += ["", table(rows, "  ")]
         if section.details:
             parts += ["", _wrapped(section.details, width)]
-    return "\n".join(part for index, part in enumerate(parts) if part or (index and parts[index - 1])).rstrip("\n")
+    return "\n".join(
+        part for index, part in enumerate(parts) if part or (index and parts[index - 1])
+    ).rstrip("\n")
 
 
 def _wrapped(lines: Sequence[str], width: int, indent: str = "  ") -> str:
     """Lines wrapped to the width, continued with a deeper indent."""
     deeper = indent + "  "
     wrapper = textwrap.TextWrapper(
-        width, initial_indent=indent, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False
+        width,
+        initial_indent=indent,
+        subsequent_indent=deeper,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
     return "\n".join(wrapper.fill(line) for line in lines)
 

@@ -59,7 +59,9 @@ def _read(line: str, file: str, number: int) -> Transcript:
     try:
         json.dumps(record, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise InputError("holds half of a surrogate pair, a text that was cut", file=file, line=number) from error
+        raise InputError(
+            "holds half of a surrogate pair, a text that was cut", file=file, line=number
+        ) from error
     transcript = _made(record) if isinstance(record, Mapping) else None
     if transcript is None:
         raise InputError("holds no prompt with an answer", file=file, line=number, hint=_FORMS)
@@ -72,17 +74,35 @@ def _made(record: Mapping[str, Any]) -> Transcript | None:
         return Transcript(tokens=(prompt_ids, ids))
     answer = next((record[key] for key in _ANSWERS if isinstance(record.get(key), str)), None)
     messages = record.get("messages")
-    if isinstance(messages, list) and messages and all(isinstance(message, Mapping) for message in messages):
+    if (
+        isinstance(messages, list)
+        and messages
+        and all(isinstance(message, Mapping) for message in messages)
+    ):
         last = messages[-1]
-        if answer is None and last.get("role") == "assistant" and isinstance(last.get("content"), str):
+        if (
+            answer is None
+            and last.get("role") == "assistant"
+            and isinstance(last.get("content"), str)
+        ):
             answer, messages = last["content"], messages[:-1]
-        return None if not answer or not messages else Transcript(messages=tuple(messages), answer=answer)
+        return (
+            None
+            if not answer or not messages
+            else Transcript(messages=tuple(messages), answer=answer)
+        )
     prompt = record.get("prompt")
-    return Transcript(prompt=prompt, answer=answer) if isinstance(prompt, str) and prompt and answer else None
+    return (
+        Transcript(prompt=prompt, answer=answer)
+        if isinstance(prompt, str) and prompt and answer
+        else None
+    )
 
 
 def _ids(value: Any) -> tuple[int, ...] | None:
-    whole = isinstance(value, list) and all(isinstance(token, int) and not isinstance(token, bool) for token in value)
+    whole = isinstance(value, list) and all(
+        isinstance(token, int) and not isinstance(token, bool) for token in value
+    )
     return tuple(value) if whole else None
 
 
@@ -225,7 +245,9 @@ class PromptLookup:
         """Do nothing: no state outlives a request."""
 
 
-_MOST_PLACES = 64  # of an ending that are followed: the first ones; more change no choice in practice
+_MOST_PLACES = (
+    64  # of an ending that are followed: the first ones; more change no choice in practice
+)
 
 
 _LEAST_PROBABILITY = 0.1  # of a continuation that is followed; the library's default
@@ -272,7 +294,11 @@ class SuffixLookup:
         for size in range(1, len(context)):
             if size > 1:
                 token = context[-size]
-                places = [(text, end) for text, end in places if end - size >= 0 and text[end - size] == token]
+                places = [
+                    (text, end)
+                    for text, end in places
+                    if end - size >= 0 and text[end - size] == token
+                ]
             if not places:
                 break
             most = min(self._k, size)
@@ -286,7 +312,9 @@ class SuffixLookup:
         draft: list[int] = []
         probability, score = 1.0, 0.0
         while len(draft) < most:
-            following = Counter(text[end + len(draft)] for text, end in places if end + len(draft) < len(text))
+            following = Counter(
+                text[end + len(draft)] for text, end in places if end + len(draft) < len(text)
+            )
             if not following:
                 break
             token, count = following.most_common(1)[0]
@@ -294,7 +322,9 @@ class SuffixLookup:
             if probability < _LEAST_PROBABILITY:
                 break
             places = [
-                (text, end) for text, end in places if end + len(draft) < len(text) and text[end + len(draft)] == token
+                (text, end)
+                for text, end in places
+                if end + len(draft) < len(text) and text[end + len(draft)] == token
             ]
             draft.append(token)
             score += probability

@@ -9,7 +9,14 @@ from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.option import AboveZero, File, Numbers, group, option
 from mpctl.app.requests import SpeculationRequest
 
-TRAFFIC_CLASSES = ("code", "chat", "math", "summary", "edits", "agents")  # lab.payoff.scenario.TRAFFIC
+TRAFFIC_CLASSES = (
+    "code",
+    "chat",
+    "math",
+    "summary",
+    "edits",
+    "agents",
+)  # lab.payoff.scenario.TRAFFIC
 
 _speculation = partial(option, section="Speculation")
 _measurement = partial(option, section="Measurement")
@@ -64,10 +71,15 @@ class PlanRequest:
         help="Acceptance rate per position, measured on your own traffic, as vLLM logs it.",
     )
     coverage: float | None = _measurement(
-        "--coverage", type=AboveZero(), metavar="SHARE", help="Share of steps with a proposal (ngram)."
+        "--coverage",
+        type=AboveZero(),
+        metavar="SHARE",
+        help="Share of steps with a proposal (ngram).",
     )
     traffic: str | None = _measurement(
-        "--traffic", type=TRAFFIC_CLASSES, help="Class of traffic to screen with, where nothing is measured."
+        "--traffic",
+        type=TRAFFIC_CLASSES,
+        help="Class of traffic to screen with, where nothing is measured.",
     )
     measure: bool = _measurement(
         "--measure",

@@ -36,7 +36,9 @@ SHARED = (*RUNTIMES, LLM_CONFIG)
 _SUPPORTED = f"a vLLM service is needed: {', '.join(adapter.kind for adapter in ADAPTERS)}"
 
 
-def load_one(text: str, name: str | None, *, file: str = "<input>", runtimes: bool = False) -> Service:
+def load_one(
+    text: str, name: str | None, *, file: str = "<input>", runtimes: bool = False
+) -> Service:
     """The service called ``name``, or the only one. Services beside it that cannot be read do not matter.
 
     Raises :class:`InputError` as :func:`load` and :func:`select` do.
@@ -44,7 +46,9 @@ def load_one(text: str, name: str | None, *, file: str = "<input>", runtimes: bo
     return select(load(text, file=file, name=name, runtimes=runtimes), name)
 
 
-def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes: bool = False) -> tuple[Service, ...]:
+def load(
+    text: str, *, file: str = "<input>", name: str | None = None, runtimes: bool = False
+) -> tuple[Service, ...]:
     """Read the services in ``text``, in its order.
 
     With ``name``, a service of another name that cannot be read is skipped. With ``runtimes``, read the runtimes
@@ -54,7 +58,9 @@ def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes:
     for services that are not one vLLM engine in one pod.
     """
     documents = parse(text, file)
-    whole = ManifestFile(text, documents, tuple(View(file, "", document.root) for document in documents))
+    whole = ManifestFile(
+        text, documents, tuple(View(file, "", document.root) for document in documents)
+    )
     adapters = SHARED if runtimes else ADAPTERS
     served, problem = [], None
     for i, (document, root) in enumerate(zip(documents, whole.roots, strict=True)):
@@ -65,14 +71,18 @@ def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes:
                 raise
             problem = problem or error
             continue
-        if (reader := next((adapter for adapter in adapters if adapter.is_read(root)), None)) is not None:
+        if (
+            reader := next((adapter for adapter in adapters if adapter.is_read(root)), None)
+        ) is not None:
             served.append((i, document, root, reader))
     if not served:
         _require_readable(whole, adapters)
         raise problem or no_service(whole.roots, file, _SUPPORTED)
     services: dict[tuple[str, str | None, str], Service] = {}
     for number, document, root, adapter in served:
-        origin = Origin(document, number, len(services), partial(_load_again, name=name, runtimes=runtimes))
+        origin = Origin(
+            document, number, len(services), partial(_load_again, name=name, runtimes=runtimes)
+        )
         try:
             _require_metadata(root)
             service = adapter.read(root, whole, origin)
@@ -81,7 +91,10 @@ def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes:
                 raise
             continue
         if _key(service) in services:
-            raise root.error(f"{service.kind} {service.name} is defined twice in this file", hint="remove one of them")
+            raise root.error(
+                f"{service.kind} {service.name} is defined twice in this file",
+                hint="remove one of them",
+            )
         services[_key(service)] = service
     return tuple(services.values())
 
@@ -108,7 +121,8 @@ def load_values(text: str, key: str | None, *, file: str = "<input>") -> tuple[S
         return load_values(text, key, file=file)
 
     return tuple(
-        read_values(root, layout, text, Origin(documents[0], 0, i, again), engines) for i, layout in enumerate(engines)
+        read_values(root, layout, text, Origin(documents[0], 0, i, again), engines)
+        for i, layout in enumerate(engines)
     )
 
 
@@ -126,7 +140,9 @@ def select(services: Sequence[Service], name: str | None) -> Service:
         return matches[0]
     if matches:
         spaces = ", ".join(str(service.namespace) for service in matches)
-        raise InputError(f'"{name}" exists in several namespaces: {spaces}', hint="put them into separate files")
+        raise InputError(
+            f'"{name}" exists in several namespaces: {spaces}', hint="put them into separate files"
+        )
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}?" if close else f"use one of: {listed}"
     raise InputError(f'service "{name}" not found; services: {listed}', hint=hint)
@@ -140,7 +156,9 @@ def _check_kind(root: View) -> None:
     if not isinstance(resolve(root.node), Mapping):
         raise root.error("a manifest must be a mapping with apiVersion and kind")
     if text_of(root.get("kind")) == "List":
-        raise root.need("kind").error("a List is not read", hint="save each object as a separate document")
+        raise root.need("kind").error(
+            "a List is not read", hint="save each object as a separate document"
+        )
     for adapter in (*ADAPTERS, *SHARED):
         adapter.require_version(root)
 

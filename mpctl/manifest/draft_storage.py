@@ -28,7 +28,9 @@ from mpctl.manifest.text.yaml_tree import at, contents
 DRAFT_MOUNT = "/mnt/mpctl/draft"
 VOLUME = "mpctl-draft"
 Change = Callable[[dict[str, Any], dict[str, Any]], None]
-Home = tuple[View, View, int]  # the mapping of a pod, that of the engine in it, and the number of their document
+Home = tuple[
+    View, View, int
+]  # the mapping of a pod, that of the engine in it, and the number of their document
 
 
 def with_entry(service: Service, uri: str) -> Service:
@@ -51,7 +53,9 @@ def with_entry(service: Service, uri: str) -> Service:
     else:
         present_uri = _storage_uri(predictor)
         first = None if present_uri is None else {"uri": present_uri[1].text(), "mountPath": MOUNT}
-        _move(editor, predictor, present_uri, [uri_entry for uri_entry in (first, entry) if uri_entry])
+        _move(
+            editor, predictor, present_uri, [uri_entry for uri_entry in (first, entry) if uri_entry]
+        )
 
         def change(spec: dict[str, Any], home: dict[str, Any]) -> None:
             for holder in (spec, spec.get("model") or {}):
@@ -187,10 +191,16 @@ def _verified(service: Service, editor: Editor, change: Change) -> Service:
     text = editor.result()
     again = None
     try:
-        wanted, after = copy.deepcopy(contents(service.text, service.file)), contents(text, service.file)
+        wanted, after = (
+            copy.deepcopy(contents(service.text, service.file)),
+            contents(text, service.file),
+        )
         for pod, home, number in homes:
             change(*(at(wanted[number], view.path) for view in (pod, home)))
-            for documents in (wanted, after):  # a list that is left empty goes with its key, or stays as []
+            for documents in (
+                wanted,
+                after,
+            ):  # a list that is left empty goes with its key, or stays as []
                 _forget_empty(*(at(documents[number], view.path) for view in (pod, home)))
         if wanted == after:
             again = origin.load(text, service.file)[origin.index]
@@ -239,7 +249,9 @@ def _lines(item: dict[str, Any]) -> list[str]:
 
 
 def _value(value: object) -> str:
-    if isinstance(value, str) and re.fullmatch(r"[a-z][A-Za-z0-9+]*://[\w./:@+-]+|/[\w./-]+|[a-z][\w./-]*", value):
+    if isinstance(value, str) and re.fullmatch(
+        r"[a-z][A-Za-z0-9+]*://[\w./:@+-]+|/[\w./-]+|[a-z][\w./-]*", value
+    ):
         return value
     return json.dumps(value)
 
@@ -266,7 +278,10 @@ def _is_short(text: str, value: tree.Node) -> bool:
 
 
 def _move(
-    editor: Editor, predictor: View, present_uri: tuple[View, View] | None, entries: list[dict[str, Any]]
+    editor: Editor,
+    predictor: View,
+    present_uri: tuple[View, View] | None,
+    entries: list[dict[str, Any]],
 ) -> None:
     """Write ``storageUris`` above a key of the predictor, in place of the ``storageUri`` at ``present_uri``."""
     node = _mapping(predictor)
@@ -278,9 +293,13 @@ def _move(
         )
     if present_uri is not None:
         _cut_key(editor, present_uri[0], "storageUri")
-    anchor = next((n for n, _ in node.entries if n.value != "storageUri" and _begins_line(text, n)), None)
+    anchor = next(
+        (n for n, _ in node.entries if n.value != "storageUri" and _begins_line(text, n)), None
+    )
     if anchor is None:
-        raise predictor.error("no key of the predictor is on a line of its own", hint="put each key on its own line")
+        raise predictor.error(
+            "no key of the predictor is on a line of its own", hint="put each key on its own line"
+        )
     begin = line_start(text, anchor.start)
     blank = " " * (anchor.start - begin)
     body = "".join(item_text(f"{blank}- ", _lines(entry), eol) + eol for entry in entries)
@@ -305,7 +324,9 @@ def _cut_key(editor: Editor, home: View, key: str) -> None:
         raise home.error(f'"{key}" is the only key here', hint="name the model's format beside it")
     begins_line = _begins_line(text, name)
     if not (node.flow or begins_line) and (before is not None or after is None):
-        raise home.error(f'"{key}" shares its line', hint="put every key on a line of its own, without ?")
+        raise home.error(
+            f'"{key}" shares its line', hint="put every key on a line of its own, without ?"
+        )
     end = line_end(text, max(content_end(text, value), name.end))
     if node.flow and before is not None:
         editor.cut(before[1].end, value.end, "")
@@ -313,7 +334,9 @@ def _cut_key(editor: Editor, home: View, key: str) -> None:
         assert after is not None
         editor.cut(name.start, after[0].start, "")
     elif end < len(text):
-        editor.cut(line_start(text, name.start), end + (2 if text.startswith("\r\n", end) else 1), "")
+        editor.cut(
+            line_start(text, name.start), end + (2 if text.startswith("\r\n", end) else 1), ""
+        )
     else:
         assert before is not None
         editor.cut(line_end(text, max(content_end(text, before[1]), before[0].end)), end, "")
@@ -347,8 +370,12 @@ def _drop_list(editor: Editor, home: View, key: str, node: tree.Sequence) -> Non
         editor.cut(node.start + 1, node.end - 1, "")  # the list was there, empty
     elif parent.flow:
         editor.cut(parent.entries[index - 1][1].end, node.end, "")
-    elif key == "storageUris" and end < len(text):  # :func:`_move` writes it with the break behind it
-        editor.cut(line_start(text, name.start), end + (2 if text.startswith("\r\n", end) else 1), "")
+    elif key == "storageUris" and end < len(
+        text
+    ):  # :func:`_move` writes it with the break behind it
+        editor.cut(
+            line_start(text, name.start), end + (2 if text.startswith("\r\n", end) else 1), ""
+        )
     else:
         editor.cuts.append(cut_lines(text, name, content_end(text, node)))
 
@@ -361,5 +388,7 @@ def _list(view: View) -> tree.Sequence:
 
 def _mapping(view: View) -> tree.Mapping:
     if not isinstance(view.node, tree.Mapping):
-        raise view.error("expected a mapping, not an alias", hint="write it here instead of an alias")
+        raise view.error(
+            "expected a mapping, not an alias", hint="write it here instead of an alias"
+        )
     return view.node

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 HIDDEN = "<hidden>"
 # vLLM's --api-key and --hf-token, and whatever is named alike; --tokenizer and --max-tokens-... are not secrets.
-_SECRET = re.compile(r"--?(?:[a-z0-9._-]*[-_.])?(?:api[-_]?keys?|token|password|secret|credentials?)$", re.IGNORECASE)
+_SECRET = re.compile(
+    r"--?(?:[a-z0-9._-]*[-_.])?(?:api[-_]?keys?|token|password|secret|credentials?)$", re.IGNORECASE
+)
 
 
 def redacted(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -52,12 +54,18 @@ _PAIR = (
     r"(?:password|passwd|pwd|secret|token|api_?key|client_?secret|access_?token|auth_?token|access_?key"
     r"|account_?key|shared_?access_?key|sig|signature)"
 )
-_NAME_LINE = re.compile(rf"[+\- ]?\s*(?:-\s+)?[\"']?name[\"']?:\s*[\"']?{_NAME}[\"']?\s*(?:#.*)?", re.IGNORECASE)
+_NAME_LINE = re.compile(
+    rf"[+\- ]?\s*(?:-\s+)?[\"']?name[\"']?:\s*[\"']?{_NAME}[\"']?\s*(?:#.*)?", re.IGNORECASE
+)
 _VALUE_LINE = re.compile(r"([+\- ]?\s*(?:-\s+)?[\"']?value[\"']?:\s*)\S[^\r]*(\r?)")
 _LINE = re.compile(r"([+\- ]?\s*)\S[^\r]*(\r?)")
 _INLINE = (
-    re.compile(rf"(name[\"']?:\s*[\"']?{_NAME}[\"']?,\s*[\"']?value[\"']?:\s*)[^,}}\s]+", re.IGNORECASE),
-    re.compile(rf"((?<![\w-]){_FLAG}(?:=|[\"']?,?[ ]+)[\"']?)[^\s\"'\],-][^\s\"'\],]*", re.IGNORECASE),
+    re.compile(
+        rf"(name[\"']?:\s*[\"']?{_NAME}[\"']?,\s*[\"']?value[\"']?:\s*)[^,}}\s]+", re.IGNORECASE
+    ),
+    re.compile(
+        rf"((?<![\w-]){_FLAG}(?:=|[\"']?,?[ ]+)[\"']?)[^\s\"'\],-][^\s\"'\],]*", re.IGNORECASE
+    ),
     re.compile(rf"([\"']{_NAME}[\"']:\s*\[?[\"'])[^\"']+", re.IGNORECASE),
     re.compile(rf"(\b{_NAME}=[\"']?)[^\s\"']+"),
     re.compile(rf"((?<![\w-]){_PAIR}=)[^\s\"';&,<]+", re.IGNORECASE),
@@ -65,15 +73,20 @@ _INLINE = (
     re.compile(r"(\bauthorization[\"']?\s*[:=]\s*[\"']?)(?!Bearer|Basic)[^\s\"']+", re.IGNORECASE),
     re.compile(r"([a-z][a-z0-9+.-]*://[^/\s:@]*:)[^@\s/]+(?=@)", re.IGNORECASE),
     # Base64 of PEM: "-----BEGIN " with the first letters of the kinds of private keys.
-    re.compile(r"\b(LS0tLS1CRUdJTi)(?:BQUklWQVRF|BSU0Eg|BFQyBQ|BPUEVOU1NI|BFTkNSWVBU|BEU0Eg|BQR1Ag)[A-Za-z0-9+/=]*"),
+    re.compile(
+        r"\b(LS0tLS1CRUdJTi)(?:BQUklWQVRF|BSU0Eg|BFQyBQ|BPUEVOU1NI|BFTkNSWVBU|BEU0Eg|BQR1Ag)[A-Za-z0-9+/=]*"
+    ),
     # Tokens that their issuer's prefix gives away, wherever they stand: Hugging Face, GitHub, GitLab, AWS.
     re.compile(r"\b(hf_|gh[opsu]_|github_pat_|glpat-|AKIA|ASIA)[A-Za-z0-9_-]{16,}"),
 )
 # A flag with several values: the items that follow in a list, in block and in flow style.
 _ITEMS = re.compile(
-    rf"^([+\- ]?\s*-\s+)([\"']?{_FLAG}[\"']?[ \t]*\r?)((?:\n\1[\"']?[^\s\"'-][^\n]*)+)$", re.IGNORECASE | re.MULTILINE
+    rf"^([+\- ]?\s*-\s+)([\"']?{_FLAG}[\"']?[ \t]*\r?)((?:\n\1[\"']?[^\s\"'-][^\n]*)+)$",
+    re.IGNORECASE | re.MULTILINE,
 )
-_FLOW_ITEMS = re.compile(rf"([\"']{_FLAG}[\"'])((?:\s*,\s*[\"'][^\"'-][^\"']*[\"'])+)", re.IGNORECASE)
+_FLOW_ITEMS = re.compile(
+    rf"([\"']{_FLAG}[\"'])((?:\s*,\s*[\"'][^\"'-][^\"']*[\"'])+)", re.IGNORECASE
+)
 # A private key as lines, in any indentation or diff, or in one line; one that is cut off, as far as it is one.
 _PEM = re.compile(
     r"(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)"
@@ -92,7 +105,9 @@ def masked(text: str) -> str:
     for start, end in values.items():
         if _belongs_to_secret(lines, inside, start):
             lines[start] = _VALUE_LINE.sub(rf"\1{HIDDEN}\2", lines[start])
-            lines[start + 1 : end] = [_LINE.sub(rf"\1{HIDDEN}\2", line) for line in lines[start + 1 : end]]
+            lines[start + 1 : end] = [
+                _LINE.sub(rf"\1{HIDDEN}\2", line) for line in lines[start + 1 : end]
+            ]
     text = _PEM.sub(_without_key, "\n".join(lines))
     text = _ITEMS.sub(lambda m: m[1] + m[2] + f"\n{m[1]}{HIDDEN}" * m[3].count("\n"), text)
     text = _FLOW_ITEMS.sub(lambda m: m[1] + re.sub(r"[^\s,\"']+(?: [^,\"']+)?", HIDDEN, m[2]), text)
@@ -112,33 +127,45 @@ def _without_key(match: re.Match[str]) -> str:
 def _end(lines: Sequence[str], at: int) -> int:
     """The line after a value: a block scalar or a folded string continues on deeper lines."""
     end = at + 1
-    while end < len(lines) and (not lines[end].strip() or _column(lines[end]) > lines[at].index("value")):
+    while end < len(lines) and (
+        not lines[end].strip() or _column(lines[end]) > lines[at].index("value")
+    ):
         end += 1
     return end
 
 
 def _column(line: str) -> int:
     """Indentation of a line of a manifest or of a diff."""
-    return len(line) - len(line[:1].replace("+", " ").replace("-", " ").lstrip() + line[1:].lstrip())
+    return len(line) - len(
+        line[:1].replace("+", " ").replace("-", " ").lstrip() + line[1:].lstrip()
+    )
 
 
 def _belongs_to_secret(lines: Sequence[str], values: set[int], at: int) -> bool:
     """Return whether the nearest line around a value, other values aside, names a secret: a diff has two values."""
     before = next((i for i in range(at - 1, -1, -1) if i not in values), None)
     after = next((i for i in range(at + 1, len(lines)) if i not in values), None)
-    return any(i is not None and _NAME_LINE.fullmatch(lines[i]) is not None for i in (before, after))
+    return any(
+        i is not None and _NAME_LINE.fullmatch(lines[i]) is not None for i in (before, after)
+    )
 
 
-def plain_secrets(env: Sequence[tuple[str, str | None]], arguments: Sequence[str]) -> tuple[str, ...]:
+def plain_secrets(
+    env: Sequence[tuple[str, str | None]], arguments: Sequence[str]
+) -> tuple[str, ...]:
     """Return the names of variables and flags in which :func:`masked` or :func:`redacted` hides something.
 
     ``env``: None is a value from elsewhere; ``$(NAME)`` is one, too.
     """
-    named = [name for name, value in env if value and _hides(f"- name: {name}\n  value: {_plain(value)}")]
+    named = [
+        name for name, value in env if value and _hides(f"- name: {name}\n  value: {_plain(value)}")
+    ]
     words = [_plain(argument) for argument in arguments]
     hidden = redacted(words)
     for index, (argument, shown) in enumerate(zip(words, hidden, strict=True)):
-        flag, _, value = argument.partition("=") if re.match("--?[A-Za-z]", argument) else ("", "", argument)
+        flag, _, value = (
+            argument.partition("=") if re.match("--?[A-Za-z]", argument) else ("", "", argument)
+        )
         if value and (argument != shown or _hides(argument)):
             before = next((w for w in reversed(words[:index]) if w.startswith("-")), argument[:12])
             named.append(flag or before.partition("=")[0])

@@ -47,7 +47,9 @@ class PrefillPods:
     engine: Engine
     document: Document
     number: int  # of the document in its file
-    pod: View | None = None  # the mapping that holds the pod's volumes, None where a draft cannot be mounted
+    pod: View | None = (
+        None  # the mapping that holds the pod's volumes, None where a draft cannot be mounted
+    )
     inherited: tuple[str, ...] = ()  # arguments from below the manifest
     obstacle: InputError | None = None  # why no setting can be added or removed here
 
@@ -58,8 +60,12 @@ class ManifestSource:
 
     origin: Origin
     engine: Engine
-    pod: View | None = None  # the mapping that holds the pod's volumes, None where a draft cannot be mounted
-    peers: tuple[Engine, ...] = ()  # engines of the service's other pods, which need the same setting
+    pod: View | None = (
+        None  # the mapping that holds the pod's volumes, None where a draft cannot be mounted
+    )
+    peers: tuple[
+        Engine, ...
+    ] = ()  # engines of the service's other pods, which need the same setting
     obstacle: InputError | None = None  # why no setting can be added or removed here
     prefill: tuple[PrefillPods, ...] = ()  # edited with the service's own engine
 
@@ -78,11 +84,15 @@ class Service:
     image: str | None = None
     env: tuple[tuple[str, str | None], ...] = ()
     container: str | None = None
-    model: str | None = None  # as the command line names it, None when it names nothing (then see ``storage``)
+    model: str | None = (
+        None  # as the command line names it, None when it names nothing (then see ``storage``)
+    )
     storage: tuple[Storage, ...] = ()
     runtime: str | None = None  # the ServingRuntime that ``predictor.model`` asks for
     runtime_args: tuple[str, ...] = ()  # its args when it is in the same file
-    prefill_args: tuple[tuple[str, ...], ...] = ()  # command lines of the pods that fill prompts for this service's
+    prefill_args: tuple[
+        tuple[str, ...], ...
+    ] = ()  # command lines of the pods that fill prompts for this service's
     prefill_image: str | None = None  # where it is not the service's own
     only_by_name: bool = False  # of several services it is meant only where it is named
     endpoints: tuple[str, ...] = ()  # ModelServices that route here, or services that use a runtime
@@ -102,7 +112,11 @@ class Service:
                     hint="write the same --speculative-config for the leader and the workers",
                 )
         for prefill in self._source.prefill:
-            if not _fits(setting.read(prefill.engine), speculation, (*prefill.inherited, *prefill.engine.command.argv)):
+            if not _fits(
+                setting.read(prefill.engine),
+                speculation,
+                (*prefill.inherited, *prefill.engine.command.argv),
+            ):
                 raise prefill.engine.home.error(
                     "prefill and decode pods have different speculative settings: decode pods refuse their KV cache",
                     hint="write the same --speculative-config for both, or none",
@@ -111,24 +125,38 @@ class Service:
 
     def unread(self) -> tuple[str, ...]:
         """The places outside this manifest that may hold a setting of the engine: files and variables."""
-        files = [value for flag, value in self.command.flags().items() if flag == "--config" and value]
+        files = [
+            value for flag, value in self.command.flags().items() if flag == "--config" and value
+        ]
         tokens = [token for engine in self._engines() for token in engine.tokens]
-        variables = [name for token in tokens for name in re.findall(r"^\$[({]?(\w+)[)}]?$", token.text)]
-        return (*(f"--config {file}" for file in files), *(f"variable {name}" for name in dict.fromkeys(variables)))
+        variables = [
+            name for token in tokens for name in re.findall(r"^\$[({]?(\w+)[)}]?$", token.text)
+        ]
+        return (
+            *(f"--config {file}" for file in files),
+            *(f"variable {name}" for name in dict.fromkeys(variables)),
+        )
 
     def flag_lines(self) -> dict[str, int]:
         """The line of the file that each flag of the engine stands in; underscores count as dashes."""
-        words = [(token.text.partition("=")[0].replace("_", "-"), token.item) for token in self._source.engine.tokens]
+        words = [
+            (token.text.partition("=")[0].replace("_", "-"), token.item)
+            for token in self._source.engine.tokens
+        ]
         return {word: item.node.line for word, item in words if word.startswith("--")}
 
     def stated_releases(self) -> tuple[str, ...]:
         """The texts of the service and of its runtime in the file that may name the engine's release."""
         documents = contents(self.text, self.file)
         own = documents[self._source.origin.number]
-        shared = (data for data in documents if isinstance(data, dict) and _is_runtime(data, self.runtime))
+        shared = (
+            data for data in documents if isinstance(data, dict) and _is_runtime(data, self.runtime)
+        )
         return stated_releases([own, *shared])
 
-    def with_speculation(self, config: Mapping[str, Json] | None, *, style: Style | None = None) -> Service:
+    def with_speculation(
+        self, config: Mapping[str, Json] | None, *, style: Style | None = None
+    ) -> Service:
         """This service with ``config`` instead of its setting, or without one when None.
 
         ``style``: the spelling; None keeps the one in use (JSON when there is none). Only the bytes of the setting
@@ -142,7 +170,9 @@ class Service:
                 edited = edited._with_setting(number, wanted, style)
         return edited
 
-    def _with_setting(self, number: int, wanted: dict[str, Json] | None, style: Style | None) -> Service:
+    def _with_setting(
+        self, number: int, wanted: dict[str, Json] | None, style: Style | None
+    ) -> Service:
         """This service with another setting of one of its engines."""
         engine = self._engines()[number]
         slots = setting.slots(engine)
@@ -223,7 +253,11 @@ class Service:
     def _place(self, number: int) -> tuple[Document, int]:
         """The document of an engine, and its number in the file."""
         prefill, origin = self._prefill(number), self._source.origin
-        return (origin.document, origin.number) if prefill is None else (prefill.document, prefill.number)
+        return (
+            (origin.document, origin.number)
+            if prefill is None
+            else (prefill.document, prefill.number)
+        )
 
     def require_removable(self) -> None:
         """Refuse to run without speculation where a shared object turns it on."""
@@ -236,7 +270,11 @@ class Service:
         arguments = self.runtime_args if prefill is None else prefill.inherited
         inherited = [flag.written for flag in parse(arguments)[0] if setting.is_speculative(flag)]
         if inherited:
-            shared = "LLMInferenceServiceConfig" if self.kind == "LLMInferenceService" else "ServingRuntime"
+            shared = (
+                "LLMInferenceServiceConfig"
+                if self.kind == "LLMInferenceService"
+                else "ServingRuntime"
+            )
             raise self._source.engine.home.error(
                 f"{shared} {self.runtime} sets {inherited[0]}, which this service inherits",
                 hint=f"remove it from the {shared}, where every service that uses it loses it",
@@ -244,7 +282,11 @@ class Service:
 
     def pod_and_container(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The data of the pod and of the engine's container; None where presets, a chart or many services have them."""
-        if self._source.pod is None or self.kind in ("LLMInferenceService", "ServingRuntime", "ClusterServingRuntime"):
+        if self._source.pod is None or self.kind in (
+            "LLMInferenceService",
+            "ServingRuntime",
+            "ClusterServingRuntime",
+        ):
             return None
         document = contents(self.text, self.file)[self._source.origin.number]
         return at(document, self._source.pod.path), at(document, self._source.engine.home.path)
@@ -324,22 +366,33 @@ def _rest(service: Service, number: int) -> tuple[Service, list[list[str]]]:
     """Everything of a service that an edit of one of its engines must not change."""
     words = []
     for at_number, engine in enumerate(service._engines()):
-        taken = {i for slot in setting.slots(engine) for i in slot.indexes} if at_number == number else set()
+        taken = (
+            {i for slot in setting.slots(engine) for i in slot.indexes}
+            if at_number == number
+            else set()
+        )
         words.append([token.text for i, token in enumerate(engine.tokens) if i not in taken])
     bare = EngineCommand((), service.command.entrypoint)
     return replace(service, text="", command=bare, prefill_args=(), line=0, source=None), words
 
 
-def _fits(prefill: dict[str, Json] | None, decode: dict[str, Json] | None, argv: tuple[str, ...]) -> bool:
+def _fits(
+    prefill: dict[str, Json] | None, decode: dict[str, Json] | None, argv: tuple[str, ...]
+) -> bool:
     """Return whether decode pods take the KV cache of prefill pods with these settings.
 
     ``argv``: of the prefill pods. Only NIXL compares them, which KServe's presets use where nothing else is named; a
     setting of a shared object is not compared here.
     """
-    if setting.same(prefill, decode) or not (setting.needs_both_ends(prefill) or setting.needs_both_ends(decode)):
+    if setting.same(prefill, decode) or not (
+        setting.needs_both_ends(prefill) or setting.needs_both_ends(decode)
+    ):
         return True
     flags = EngineCommand(argv).flags().items()
-    connector = " ".join(value or "" for flag, value in flags if flag.startswith("--kv-transfer-config")) or "nixl"
+    connector = (
+        " ".join(value or "" for flag, value in flags if flag.startswith("--kv-transfer-config"))
+        or "nixl"
+    )
     below = prefill is None and any(setting.is_speculative(flag) for flag in parse(argv)[0])
     return below or "nixl" not in connector.lower()
 

@@ -56,9 +56,15 @@ def parse_config(text: str, *, file: str | None = None) -> dict[str, Json]:
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno} column {error.colno}" if file is None else f"column {error.colno}"
+        where = (
+            f"line {error.lineno} column {error.colno}" if file is None else f"column {error.colno}"
+        )
         raise InputError(
-            f"is not JSON: {error.msg} ({where})", file=file, line=error.lineno, field="spec-config", hint=_quotes(text)
+            f"is not JSON: {error.msg} ({where})",
+            file=file,
+            line=error.lineno,
+            field="spec-config",
+            hint=_quotes(text),
         ) from error
     except ValueError as error:
         raise InputError(str(error), file=file, field="spec-config") from error
@@ -89,7 +95,9 @@ def _no_constant(name: str) -> Json:
 
 def _quotes(text: str) -> str | None:
     if text.lstrip().startswith("{'") or ("{" in text and '"' not in text):
-        return "JSON needs double quotes; keep the shell from eating them with '...' around the whole"
+        return (
+            "JSON needs double quotes; keep the shell from eating them with '...' around the whole"
+        )
     return None
 
 
@@ -98,9 +106,15 @@ def _method(name: str) -> Method:
     if name in METHODS:
         return METHODS[name]
     alias = cli_name(name.strip().lower().replace(" ", ""), parallel=False)
-    near = alias if alias in METHODS else _near(alias.replace("-", "_"), METHODS) or _near(alias, METHODS)
+    near = (
+        alias
+        if alias in METHODS
+        else _near(alias.replace("-", "_"), METHODS) or _near(alias, METHODS)
+    )
     if name in UNMANAGED:
-        raise InputError(f"'{name}' is not managed: it runs user code or writes hidden states", field="spec")
+        raise InputError(
+            f"'{name}' is not managed: it runs user code or writes hidden states", field="spec"
+        )
     raise InputError(
         f"unknown method '{name}'" + (f", did you mean '{near}'?" if near else ""),
         field="spec",
@@ -142,10 +156,20 @@ def _from_config(method: Method, config: Mapping[str, Json]) -> dict[str, Json]:
         settings[name] = value
     label = settings.pop("method", None)
     if label is not None and label not in (method.name, method.engine_method):
-        named = cli_name(label, parallel=settings.get("parallel_drafting") is True) if isinstance(label, str) else None
+        named = (
+            cli_name(label, parallel=settings.get("parallel_drafting") is True)
+            if isinstance(label, str)
+            else None
+        )
         if named != method.name:
-            raise InputError(f"is {label!r} in --spec-config, but --spec says '{method.name}'", field="method")
-    if settings.get("model") is not None and not method.loads_weights and settings["model"] != method.engine_method:
+            raise InputError(
+                f"is {label!r} in --spec-config, but --spec says '{method.name}'", field="method"
+            )
+    if (
+        settings.get("model") is not None
+        and not method.loads_weights
+        and settings["model"] != method.engine_method
+    ):
         _draft(method, str(settings["model"]))
     return settings
 
@@ -153,19 +177,29 @@ def _from_config(method: Method, config: Mapping[str, Json]) -> dict[str, Json]:
 def _name(raw: str) -> str:
     """A key without prefix and dashes; keys that are gone or misspelt in a known way are refused."""
     name = raw.strip().lstrip("-").replace("-", "_")
-    name = next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name)
+    name = next(
+        (name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), name
+    )
     if not name:
         raise InputError(f"a key is empty in '{raw}'", field="set")
     gone = REMOVED.get(name)
     if gone and gone.kind == "key":
         raise InputError(
-            f"is gone since vLLM {gone.since}: {gone.why}", field=name, hint=f"use {gone.replacement} ({gone.source})"
+            f"is gone since vLLM {gone.since}: {gone.why}",
+            field=name,
+            hint=f"use {gone.replacement} ({gone.source})",
         )
-    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    snake = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip(
+        "_"
+    )
     if snake != name and snake in KEYS:
-        raise InputError("is not a key: vLLM's keys have underscores", field=name, hint=f"write '{snake}'")
+        raise InputError(
+            "is not a key: vLLM's keys have underscores", field=name, hint=f"write '{snake}'"
+        )
     if name in INTERNAL:
-        raise InputError("is filled in by the engine and cannot be set", field=name, hint="remove it")
+        raise InputError(
+            "is filled in by the engine and cannot be set", field=name, hint="remove it"
+        )
     return name
 
 
@@ -173,7 +207,11 @@ def _set(settings: dict[str, Json], text: str) -> None:
     """Apply one ``--set key=value``; dots descend into objects."""
     raw, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"must be KEY=VALUE, got '{text}'", field="set", hint="for example num_speculative_tokens=3")
+        raise InputError(
+            f"must be KEY=VALUE, got '{text}'",
+            field="set",
+            hint="for example num_speculative_tokens=3",
+        )
     first, *path_below = _name(raw).split(".")
     if first == "method":
         raise InputError("is chosen with --spec, not with --set", field="method")
@@ -181,18 +219,28 @@ def _set(settings: dict[str, Json], text: str) -> None:
     if not value:
         raise InputError("has no value", field=first, hint="null takes a default away")
     if not path_below:
-        settings[first] = value if key and key.kind in ("text", "choice") and value != "null" else _typed(value)
+        settings[first] = (
+            value if key and key.kind in ("text", "choice") and value != "null" else _typed(value)
+        )
         return
     inner = settings.get(first)
-    settings[first] = _descend(first, inner if isinstance(inner, Mapping) else {}, path_below, _typed(value))
+    settings[first] = _descend(
+        first, inner if isinstance(inner, Mapping) else {}, path_below, _typed(value)
+    )
 
 
-def _descend(field: str, into: Mapping[str, Json], path: Sequence[str], value: Json) -> dict[str, Json]:
+def _descend(
+    field: str, into: Mapping[str, Json], path: Sequence[str], value: Json
+) -> dict[str, Json]:
     step, *path_below = path
     if not step:
         raise InputError("has an empty part between two dots", field=field)
     inner = into.get(step)
-    child = _descend(field, inner if isinstance(inner, Mapping) else {}, path_below, value) if path_below else value
+    child = (
+        _descend(field, inner if isinstance(inner, Mapping) else {}, path_below, value)
+        if path_below
+        else value
+    )
     return {**into, step: child}
 
 
@@ -220,7 +268,9 @@ def _remarks(requested: Method, method: Method, settings: Mapping[str, Json]) ->
             )
         )
     keys = [KEYS[name] for name in settings if name in KEYS]
-    remarks += [_idle(key.name, method, key.acts_on) for key in keys if method.name not in key.acts_on]
+    remarks += [
+        _idle(key.name, method, key.acts_on) for key in keys if method.name not in key.acts_on
+    ]
     if requested is not method:
         remarks.append(
             Finding(

@@ -20,7 +20,9 @@ from mpctl.methods.spec import Json
 from mpctl.methods.table import METHODS
 from mpctl.methods.versions import REMOVED, Version
 
-Kind = Literal["count", "whole", "number", "share", "bool", "text", "choice", "schedule", "rates", "object"]
+Kind = Literal[
+    "count", "whole", "number", "share", "bool", "text", "choice", "schedule", "rates", "object"
+]
 
 # Above this K a warning: the largest K in published drafts is 15 (DFlash blocks of 16), vLLM's suffix example has 32.
 LARGE_K = 32
@@ -40,7 +42,11 @@ class Key:
     @property
     def acts_on(self) -> frozenset[str]:
         """The methods on which it has an effect."""
-        return frozenset(row.name for row in METHODS.values() if self.group is None or self.group in row.key_groups)
+        return frozenset(
+            row.name
+            for row in METHODS.values()
+            if self.group is None or self.group in row.key_groups
+        )
 
 
 _NEXT = (0, 33, 0)
@@ -88,14 +94,18 @@ _ALL = (
 KEYS: Mapping[str, Key] = MappingProxyType({key.name: key for key in _ALL})
 
 # Fields of the class that the engine fills in itself.
-INTERNAL = frozenset({"target_model_config", "target_parallel_config", "draft_model_config", "draft_parallel_config"})
+INTERNAL = frozenset(
+    {"target_model_config", "target_parallel_config", "draft_model_config", "draft_parallel_config"}
+)
 
 
 def check_value(key: Key, value: object) -> None:
     """Raise an :class:`InputError` naming the key when the value has the wrong type or is out of range."""
     wanted = _wrong(key, value)
     if wanted:
-        raise InputError(f"must be {wanted}, got {_show(value)}", field=key.name, hint=_hint(key, value))
+        raise InputError(
+            f"must be {wanted}, got {_show(value)}", field=key.name, hint=_hint(key, value)
+        )
 
 
 def _wrong(key: Key, value: object) -> str | None:
@@ -132,7 +142,10 @@ _FITS: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
         "number": (lambda value: is_number(value) and value >= 0, "a number of at least 0"),
         "share": (lambda value: is_number(value) and 0 <= value <= 1, "a number from 0 to 1"),
         "bool": (lambda value: isinstance(value, bool), "true or false"),
-        "text": (lambda value: isinstance(value, str) and bool(value.strip()), "a text that is not empty"),
+        "text": (
+            lambda value: isinstance(value, str) and bool(value.strip()),
+            "a text that is not empty",
+        ),
         "rates": (_is_rates, "a list of falling numbers from 0 to 1"),
         "object": (lambda value: isinstance(value, Mapping), "an object"),
         "schedule": (lambda value: True, ""),
@@ -194,7 +207,9 @@ def _parallel(method: Method, settings: Mapping[str, Json]) -> None:
         )
     if method.parallel_drafting == "required" and wanted is not True:
         raise InputError(
-            f"must be true for {method.name}", field=name, hint=f"use --spec {method.engine_method} instead"
+            f"must be true for {method.name}",
+            field=name,
+            hint=f"use --spec {method.engine_method} instead",
         )
     if method.parallel_drafting == "implied" and wanted is False:
         raise InputError(f"is always on for {method.name}", field=name, hint="remove it")
@@ -204,8 +219,15 @@ def _only(method: Method, settings: Mapping[str, Json]) -> None:
     for row in METHODS.values():
         for key in row.own_keys:
             if settings.get(key) not in (None, False) and method.name != row.name:
-                raise InputError(f"works with {row.name} only, not with {method.name}", field=key, hint="remove it")
-    if settings.get("use_heterogeneous_vocab") is True and settings.get("draft_sample_method") == "probabilistic":
+                raise InputError(
+                    f"works with {row.name} only, not with {method.name}",
+                    field=key,
+                    hint="remove it",
+                )
+    if (
+        settings.get("use_heterogeneous_vocab") is True
+        and settings.get("draft_sample_method") == "probabilistic"
+    ):
         raise InputError(
             "must be greedy with use_heterogeneous_vocab",
             field="draft_sample_method",
@@ -245,11 +267,21 @@ def _needs_k(method: Method, settings: Mapping[str, Json]) -> None:
 
 
 def _synthetic(settings: Mapping[str, Json]) -> None:
-    rates, length = settings.get("synthetic_acceptance_rates"), settings.get("synthetic_acceptance_length")
+    rates, length = (
+        settings.get("synthetic_acceptance_rates"),
+        settings.get("synthetic_acceptance_length"),
+    )
     if settings.get("rejection_sample_method") != "synthetic":
-        for key, value in (("synthetic_acceptance_rates", rates), ("synthetic_acceptance_length", length)):
+        for key, value in (
+            ("synthetic_acceptance_rates", rates),
+            ("synthetic_acceptance_length", length),
+        ):
             if value is not None:
-                raise InputError("needs rejection_sample_method=synthetic", field=key, hint="it is for tests only")
+                raise InputError(
+                    "needs rejection_sample_method=synthetic",
+                    field=key,
+                    hint="it is for tests only",
+                )
         return
     if (rates is None) == (length is None):
         raise InputError(
@@ -262,13 +294,19 @@ def _synthetic(settings: Mapping[str, Json]) -> None:
     if isinstance(rates, (list, tuple)) and len(rates) != k:
         raise InputError(f"has {len(rates)} rates for K={k}", field="synthetic_acceptance_rates")
     if isinstance(length, (int, float)) and not 1 <= length <= k + 1:
-        raise InputError(f"must be from 1 to {k + 1} for K={k}, got {length}", field="synthetic_acceptance_length")
+        raise InputError(
+            f"must be from 1 to {k + 1} for K={k}, got {length}",
+            field="synthetic_acceptance_length",
+        )
 
 
 def _schedule(value: Json, k: Json) -> None:
     """[[start, end, K], ...]: whole numbers, the first range from 1, none overlapping, no K above the static one."""
     if not isinstance(value, (list, tuple)) or not value:
-        raise _bad("must be a list of [start, end, K]", "for example [[1, 16, 3], [17, 64, 1], [65, 256, 0]]")
+        raise _bad(
+            "must be a list of [start, end, K]",
+            "for example [[1, 16, 3], [17, 64, 1], [65, 256, 0]]",
+        )
     ranges = sorted(_range(entry) for entry in value)
     if ranges[0][0] != 1:
         raise _bad(f"must start at batch size 1, starts at {ranges[0][0]}")
@@ -278,7 +316,8 @@ def _schedule(value: Json, k: Json) -> None:
     highest = max(entry[2] for entry in ranges)
     if is_int(k) and highest > k:
         raise _bad(
-            f"has K={highest} above num_speculative_tokens={k}; the engine would cut it", f"raise K to {highest}"
+            f"has K={highest} above num_speculative_tokens={k}; the engine would cut it",
+            f"raise K to {highest}",
         )
     if highest == 0:
         raise _bad("turns speculation off at every batch size", "use --spec none")
@@ -291,7 +330,10 @@ def _range(entry: Json) -> tuple[int, int, int]:
     if not (is_int(start) and is_int(end) and is_int(k)):
         raise _bad(f"has an entry that is not of whole numbers: {entry!r}")
     if not 1 <= start <= end or k < 0:
-        raise _bad(f"has an impossible entry: {entry!r}", "start at 1 or more, end not before start, K 0 or more")
+        raise _bad(
+            f"has an impossible entry: {entry!r}",
+            "start at 1 or more, end not before start, K 0 or more",
+        )
     return start, end, k
 
 

@@ -47,10 +47,14 @@ class Method:
     key_groups: frozenset[KeyGroup] = frozenset()  # groups of keys that act on it
     own_keys: tuple[str, ...] = ()  # keys that no other method takes
     parallel_drafting: ParallelDrafting = "never"  # whether that key may, must or need not be set
-    k_from: Literal["setting", "draft", "method"] = "setting"  # who decides K where the setting does not
+    k_from: Literal["setting", "draft", "method"] = (
+        "setting"  # who decides K where the setting does not
+    )
     aliases: tuple[str, ...] = ()  # other spellings of ``engine_method``, by name or by their end
     alias_suffix: str | None = None
-    name_marker: tuple[int, str] | None = None  # the part of a draft's name by which vLLM picks it, after its rank
+    name_marker: tuple[int, str] | None = (
+        None  # the part of a draft's name by which vLLM picks it, after its rank
+    )
 
     # The draft
     checkpoint: str | None = None  # the kind of checkpoint it loads
@@ -61,7 +65,9 @@ class Method:
     prompt_states: bool = False  # reads the hidden states of every prompt token
     target_layers: bool = False  # without a draft it needs layers of the target's own
     one_head_per_token: bool = False  # the checkpoint's heads limit K
-    variants: tuple[DraftVariant, ...] = ()  # drafts of other architectures that run under this method's name
+    variants: tuple[
+        DraftVariant, ...
+    ] = ()  # drafts of other architectures that run under this method's name
     head_layers: int = 0  # decoder layers of its published heads
     head_inputs: int = 2  # vectors of the hidden size that they join
 
@@ -69,19 +75,31 @@ class Method:
     floor: ReleaseFloor | None = None
     ceiling: ReleaseFloor | None = None
     disables_async_scheduling: bool = False
-    async_scheduling_since: Version | None = None  # the release that keeps it, where earlier ones lost it
-    foreign_logprobs: str = ""  # an engine with it may report log probabilities of other tokens: the thread
+    async_scheduling_since: Version | None = (
+        None  # the release that keeps it, where earlier ones lost it
+    )
+    foreign_logprobs: str = (
+        ""  # an engine with it may report log probabilities of other tokens: the thread
+    )
     needs_gpu: bool = False
     prefix_caching_crashes: bool = False
     remembers_answers: bool = False  # drafts also from answers to earlier requests
     busy_above: int | None = None  # concurrency above which it slowed down in the field
-    adaptive_since: Version | None = None  # the release that verifies fewer drafts under load by itself
-    own_confidence: bool = False  # it does so by a confidence that the draft learned, not by its probabilities
+    adaptive_since: Version | None = (
+        None  # the release that verifies fewer drafts under load by itself
+    )
+    own_confidence: bool = (
+        False  # it does so by a confidence that the draft learned, not by its probabilities
+    )
     v1_runner: bool = True  # Model Runner V1 has a proposer
     v2_runner: bool = True
     code_licence: str = "Apache-2.0"  # vLLM's (its wheel)
-    notice: str = ""  # patents or revenue limits on its use, for people to check; never recommended first
-    published_ratios: bool = False  # ratios with a baseline were published, so a prediction can rest on them
+    notice: str = (
+        ""  # patents or revenue limits on its use, for people to check; never recommended first
+    )
+    published_ratios: bool = (
+        False  # ratios with a baseline were published, so a prediction can rest on them
+    )
 
     @property
     def is_lookup(self) -> bool:
@@ -102,7 +120,9 @@ class Method:
     def licence(self) -> str:
         """Licence of the method's code, or whose weights' licence counts."""
         of_weights = {"none": self.code_licence, "optional": "the target's or the draft's"}
-        return "-" if self.engine_method is None else of_weights.get(self.needs_draft, "the draft's")
+        return (
+            "-" if self.engine_method is None else of_weights.get(self.needs_draft, "the draft's")
+        )
 
     @property
     def drafts_in_one_pass(self) -> bool:

@@ -96,7 +96,11 @@ class Spec:
     def draft(self) -> str | None:
         """The draft's path or repository, if one is named."""
         value = self.settings.get("model")
-        return value if isinstance(value, str) and value not in (self.method, f"[{self.method}]") else None
+        return (
+            value
+            if isinstance(value, str) and value not in (self.method, f"[{self.method}]")
+            else None
+        )
 
     def config(self) -> dict[str, Json] | None:
         """Exactly what ``--speculative-config`` receives; None for ``none``."""
@@ -163,7 +167,9 @@ def cli_name(engine_method: str, *, parallel: bool) -> str:
     for row in METHODS.values():
         if parallel and row.parallel_drafting == "required" and row.engine_method == engine_method:
             return row.name
-        if engine_method in row.aliases or (row.alias_suffix and engine_method.endswith(row.alias_suffix)):
+        if engine_method in row.aliases or (
+            row.alias_suffix and engine_method.endswith(row.alias_suffix)
+        ):
             return row.name
     named = METHODS.get(engine_method)
     # Of our own names the engine knows nothing, so a service that carries one is broken.

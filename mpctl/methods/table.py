@@ -14,13 +14,22 @@ from mpctl.methods.method import DraftVariant, KeyGroup, Method, ReleaseFloor
 _DRAFT: frozenset[KeyGroup] = frozenset({"draft"})
 _LOOKUP: frozenset[KeyGroup] = frozenset({"lookup"})
 # Modelplane example qwen3-8b-speculative-decoding: K 5, lookup 2..4, 2.49x TPOT on copied code
-_LOOKUP_DEFAULTS = (("num_speculative_tokens", 5), ("prompt_lookup_max", 4), ("prompt_lookup_min", 2))
-_ESTIMATED = (0, 33, 0)  # adaptive verification by acceptance estimated from the draft's probabilities
+_LOOKUP_DEFAULTS = (
+    ("num_speculative_tokens", 5),
+    ("prompt_lookup_max", 4),
+    ("prompt_lookup_min", 2),
+)
+_ESTIMATED = (
+    0,
+    33,
+    0,
+)  # adaptive verification by acceptance estimated from the draft's probabilities
 _K3 = (("num_speculative_tokens", 3),)
 _V1_ALONE = "Only Model Runner V1 runs it, which vLLM 0.33 calls deprecated: a later release may not have it."
 _HOST = "Async scheduling is off, as the proposer needs the last tokens on the host: about 8 % per step (A10G)."
 _COVERAGE = (
-    "It proposes in some steps only, so acceptance length overstates the gain: read tokens per step and coverage."
+    "It proposes in some steps only, so acceptance length overstates the gain: "
+    "read tokens per step and coverage."
 )
 
 _ROWS = (
@@ -30,7 +39,9 @@ _ROWS = (
         "ngram",
         "Prompt lookup on the CPU: free of weights, good where the output repeats the input.",
         defaults=_LOOKUP_DEFAULTS,
-        floor=ReleaseFloor((0, 9, 0), "vLLM #16883: no effect on the V1 engine in 0.8.3 and 0.8.4; docs v0.9.1"),
+        floor=ReleaseFloor(
+            (0, 9, 0), "vLLM #16883: no effect on the V1 engine in 0.8.3 and 0.8.4; docs v0.9.1"
+        ),
         key_groups=_LOOKUP,
         aliases=("[ngram]",),
         disables_async_scheduling=True,
@@ -50,7 +61,10 @@ _ROWS = (
         key_groups=_LOOKUP,
         needs_gpu=True,
         published_ratios=True,
-        notes=(_COVERAGE, "An acceptance of 1.22 % was reported where ngram did better (vLLM #37150)."),
+        notes=(
+            _COVERAGE,
+            "An acceptance of 1.22 % was reported where ngram did better (vLLM #37150).",
+        ),
     ),
     Method(
         "suffix",
@@ -141,7 +155,9 @@ _ROWS = (
         prompt_states=True,
         head_layers=1,
         published_ratios=True,
-        notes=("Prefer eagle3 where a head exists: 2.60 against 2.29 accepted at K 3 (Llama-3.1-8B, MT-Bench).",),
+        notes=(
+            "Prefer eagle3 where a head exists: 2.60 against 2.29 accepted at K 3 (Llama-3.1-8B, MT-Bench).",
+        ),
     ),
     Method(
         "draft_model",
@@ -150,7 +166,9 @@ _ROWS = (
         needs_draft="model",
         # vLLM PR #24322 (K 3..4 measured); best K falls from 5 to 2 with concurrency (Ruiz logs)
         defaults=_K3,
-        floor=ReleaseFloor((0, 15, 0), "vLLM PR #24322, merged 2026-01-19; #31883: refused in 0.13"),
+        floor=ReleaseFloor(
+            (0, 15, 0), "vLLM PR #24322, merged 2026-01-19; #31883: refused in 0.13"
+        ),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         own_keys=("use_heterogeneous_vocab",),
@@ -170,7 +188,9 @@ _ROWS = (
         needs_draft="optional",
         # vLLM recipes: K 1..5, most models carry one layer; K above that repeats the layer
         defaults=(("num_speculative_tokens", 1),),
-        floor=ReleaseFloor((0, 11, 0), "vLLM PR #25232: one name for every model; earlier engines know *_mtp only"),
+        floor=ReleaseFloor(
+            (0, 11, 0), "vLLM PR #25232: one name for every model; earlier engines know *_mtp only"
+        ),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         own_keys=("index_share_for_mtp_iteration",),
@@ -194,7 +214,9 @@ _ROWS = (
         needs_draft="head",
         # vLLM 0.32.0 MedusaConfig: 5 heads when the checkpoint does not say
         defaults=(("num_speculative_tokens", 5),),
-        floor=ReleaseFloor((0, 10, 0), "vLLM PR #18541 thread (June 2025): the V1 engine has Medusa, limited"),
+        floor=ReleaseFloor(
+            (0, 10, 0), "vLLM PR #18541 thread (June 2025): the V1 engine has Medusa, limited"
+        ),
         ceiling=ReleaseFloor((0, 33, 0), "the wheel of vLLM 0.33.0 has no Medusa"),
         key_groups=_DRAFT,
         checkpoint="medusa",
@@ -238,7 +260,10 @@ _ROWS = (
             DraftVariant("DFlash2", ("DFlash2DraftModel", "DFlash2BeamDraftModel"), (0, 33, 0)),
             DraftVariant("LiLiCorr", ("LiLiCorrDraftModel",), (0, 33, 0), k_below_block=True),
             DraftVariant(
-                "XPress", ("Qwen3XPressModel", "DFlashQwen3XPressModel"), (0, 33, 0), own_keys=("xpress_topc",)
+                "XPress",
+                ("Qwen3XPressModel", "DFlashQwen3XPressModel"),
+                (0, 33, 0),
+                own_keys=("xpress_topc",),
             ),
         ),
         for_one_target=True,

@@ -19,13 +19,19 @@ ASCEND = "vllm-ascend"  # a plugin of vLLM with images of its own
 
 # Two numbers at least, so that a commit hash or a bare "8" is not taken for a version; a wheel's local part
 # (+cpu), a release candidate (rc1), a post release and an image's build suffix (-cu129) may follow.
-_VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,6}))?(?=$|[-+_.]|(?:rc|dev|post|a|b)\d)", re.ASCII)
+_VERSION = re.compile(
+    r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,6}))?(?=$|[-+_.]|(?:rc|dev|post|a|b)\d)", re.ASCII
+)
 # vLLM's release inside of a tag that begins with another: rocm7.0_vllm_0.28.0_20260901, cu129-v0.28.0.
-_NAMED = re.compile(r"(?:^|[-_.])vllm[-_]?v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,6}))?(?!\d)", re.ASCII | re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?:^|[-_.])vllm[-_]?v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,6}))?(?!\d)", re.ASCII | re.IGNORECASE
+)
 _PREFIXED = re.compile(r"[-_]v(0)\.(\d{1,4})\.(\d{1,6})(?!\d)", re.ASCII)
 
 # Images that hold vLLM and carry another project's release: llm-d's, KServe's, KAITO's, LMCache's, NVIDIA's, Red Hat's.
-_OTHER_RELEASES = re.compile(r"(?:^|/)(?:llm-d|huggingfaceserver|kaito|lmcache/|ai-dynamo/|nvidia/vllm|rhaiis/)")
+_OTHER_RELEASES = re.compile(
+    r"(?:^|/)(?:llm-d|huggingfaceserver|kaito|lmcache/|ai-dynamo/|nvidia/vllm|rhaiis/)"
+)
 
 
 def parse_version(text: str | None) -> Version | None:
@@ -124,19 +130,42 @@ _OWN_SIZE = "'draft_tensor_parallel_size'"
 _KEY_UNREAD = "the V1 engine never read it (without effect since 0.10.0)"
 _LOGPROBS = "vLLM 0.32.0 refuses it; PR #24322 still had it"
 _ALL = (
-    *(Removal(flag, "flag", "0.8.3", _CONFIG, replacement, _PR) for flag, replacement in _FLAGS.items()),
+    *(
+        Removal(flag, "flag", "0.8.3", _CONFIG, replacement, _PR)
+        for flag, replacement in _FLAGS.items()
+    ),
     Removal("--use-v2-block-manager", "flag", "0.32.0", _V0, _NOTHING, _PARSER),
     Removal("--num-lookahead-slots", "flag", "0.32.0", _V0, _NOTHING, _PARSER),
-    Removal("disable_by_batch_size", "key", "0.17.0", _KEY_UNREAD, _DYNAMIC, "vLLM PR #35060, issue #25112"),
+    Removal(
+        "disable_by_batch_size",
+        "key",
+        "0.17.0",
+        _KEY_UNREAD,
+        _DYNAMIC,
+        "vLLM PR #35060, issue #25112",
+    ),
     Removal("acceptance_method", "key", "0.10.0", _V0, _SAMPLER, _REFUSED),
     Removal("posterior_threshold", "key", "0.10.0", _V0, _SAMPLER, "vLLM PR #20736 review"),
     Removal("posterior_alpha", "key", "0.10.0", _V0, _SAMPLER, "vLLM PR #20736 review"),
     Removal("disable_mqa_scorer", "key", "0.10.0", _V0, _NOTHING, _REFUSED),
-    Removal("disable_logprobs", "key", "0.32.0", "logprobs work under speculation", _NOTHING, _LOGPROBS),
+    Removal(
+        "disable_logprobs", "key", "0.32.0", "logprobs work under speculation", _NOTHING, _LOGPROBS
+    ),
     Removal("speculative_model", "key", "0.8.3", _CONFIG, "'model'", _PR),
-    Removal("ngram_prompt_lookup_max", "key", "0.8.3", "renamed", "'prompt_lookup_max'", "vLLM #24888"),
-    Removal("ngram_prompt_lookup_min", "key", "0.8.3", "renamed", "'prompt_lookup_min'", "vLLM #24888"),
-    Removal("tensor_parallel_size", "key", "0.15.0", "it was read as the target's size", _OWN_SIZE, "vLLM PR #24322"),
+    Removal(
+        "ngram_prompt_lookup_max", "key", "0.8.3", "renamed", "'prompt_lookup_max'", "vLLM #24888"
+    ),
+    Removal(
+        "ngram_prompt_lookup_min", "key", "0.8.3", "renamed", "'prompt_lookup_min'", "vLLM #24888"
+    ),
+    Removal(
+        "tensor_parallel_size",
+        "key",
+        "0.15.0",
+        "it was read as the target's size",
+        _OWN_SIZE,
+        "vLLM PR #24322",
+    ),
     Removal("strict", "value", "0.32.0", "renamed", "rejection_sample_method: standard", _REFUSED),
 )
 

@@ -35,9 +35,20 @@ _ANSWER_BYTES = 64 * bounded.MEBIBYTE  # of any answer
 _SCHEMA_S, _SCHEMAS_S = 2.0, 10.0  # to match the answers of a pass with one schema, and with all
 _FEWEST = 2  # alternatives of a token
 _ID = "token_id:"
-_RENDERED = ("model", "messages", "tools", "chat_template_kwargs")  # of a request, what its prompt's tokens follow from
+_RENDERED = (
+    "model",
+    "messages",
+    "tools",
+    "chat_template_kwargs",
+)  # of a request, what its prompt's tokens follow from
 # Named, or the generation_config.json of one arm's model would set them for that arm alone.
-_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+_NEUTRAL = {
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
 
 
 class _RefusedError(Exception):
@@ -52,7 +63,9 @@ def ask(
     ``alternatives``: of each token, 2 to 20, or 0 to ask for no log probability; more than 2 come with the answer. The
     first of them is the token itself, which the engine need not name twice: with 1 the most likely token would be
     missing (vLLM 0.32)."""
-    return match_schemas(asks, _at_once(partial(_answer, endpoint, salt, alternatives), asks, concurrency))
+    return match_schemas(
+        asks, _at_once(partial(_answer, endpoint, salt, alternatives), asks, concurrency)
+    )
 
 
 def match_schemas(asks: Sequence[Ask], answers: Sequence[Answer]) -> tuple[Answer, ...]:
@@ -73,7 +86,9 @@ def match_schemas(asks: Sequence[Ask], answers: Sequence[Answer]) -> tuple[Answe
             elif is_document:
                 matched[number] = replace(answer, document_fits=fits[index])
             else:
-                matched[number] = replace(answer, arguments_fit=answer.arguments_fit and fits[index])
+                matched[number] = replace(
+                    answer, arguments_fit=answer.arguments_fit and fits[index]
+                )
     return tuple(matched)
 
 
@@ -90,7 +105,9 @@ def tokenize(
 ) -> tuple[Answer, ...]:
     """Return the answers with the engine's token ids of their prompts and texts, of those without ids. A text may have
     other tokens than those that were sampled. Reasoning and tool calls were rendered, so their answers have none."""
-    return _at_once(partial(_tokenized, endpoint), list(zip(asks, answers, strict=True)), concurrency)
+    return _at_once(
+        partial(_tokenized, endpoint), list(zip(asks, answers, strict=True)), concurrency
+    )
 
 
 def _tokenized(endpoint: Endpoint, pair: tuple[Ask, Answer]) -> Answer:
@@ -98,12 +115,20 @@ def _tokenized(endpoint: Endpoint, pair: tuple[Ask, Answer]) -> Answer:
     if answer.ids or answer.error or not answer.text or answer.reasoning or answer.tool_calls:
         return answer
     messages = {key: ask.body[key] for key in _RENDERED if key in ask.body}
-    bodies = ({**messages, "add_generation_prompt": True}, {"prompt": answer.text, "add_special_tokens": False})
+    bodies = (
+        {**messages, "add_generation_prompt": True},
+        {"prompt": answer.text, "add_special_tokens": False},
+    )
     try:
-        prompt, ids = (tuple(map(int, _object(_post(endpoint, "/tokenize", body))["tokens"])) for body in bodies)
+        prompt, ids = (
+            tuple(map(int, _object(_post(endpoint, "/tokenize", body))["tokens"]))
+            for body in bodies
+        )
     except (_RefusedError, KeyError, TypeError, ValueError):
         return answer
-    return replace(answer, prompt_ids=prompt, ids=ids, logprobs=(), best=(), alternatives=(), tokenized=True)
+    return replace(
+        answer, prompt_ids=prompt, ids=ids, logprobs=(), best=(), alternatives=(), tokenized=True
+    )
 
 
 def prompt_tokens(
@@ -114,7 +139,9 @@ def prompt_tokens(
     def ids(body: Mapping[str, Any]) -> tuple[int, ...] | None:
         rendered = {key: body[key] for key in _RENDERED if key in body}
         try:
-            tokens = _object(_post(endpoint, "/tokenize", {**rendered, "add_generation_prompt": True}))["tokens"]
+            tokens = _object(
+                _post(endpoint, "/tokenize", {**rendered, "add_generation_prompt": True})
+            )["tokens"]
             return tuple(map(int, tokens))
         except (_RefusedError, KeyError, TypeError, ValueError):
             return None
@@ -122,7 +149,9 @@ def prompt_tokens(
     return _at_once(ids, bodies, concurrency)
 
 
-def _at_once(act: Callable[[_Item], _Result], items: Iterable[_Item], concurrency: int) -> tuple[_Result, ...]:
+def _at_once(
+    act: Callable[[_Item], _Result], items: Iterable[_Item], concurrency: int
+) -> tuple[_Result, ...]:
     with ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="mpctl ask") as pool:
         return tuple(pool.map(act, items))
 
@@ -142,7 +171,9 @@ def _answer(endpoint: Endpoint, salt: str, alternatives: int, ask: Ask) -> Answe
         body |= {"logprobs": True, "top_logprobs": alternatives, "return_tokens_as_token_ids": True}
     started = monotonic()
     try:
-        received = _post(endpoint, "/v1/chat/completions", body, tokens=ask.max_tokens, alternatives=alternatives)
+        received = _post(
+            endpoint, "/v1/chat/completions", body, tokens=ask.max_tokens, alternatives=alternatives
+        )
         parts = _events(received) if ask.stream else [_object(received)]
         answer = _cut(_joined(parts, "delta" if ask.stream else "message"), ask.max_tokens)
         if len(answer.prompt_ids) > len(json.dumps(ask.body)) + _TEMPLATE_TOKENS:
@@ -180,9 +211,13 @@ def _joined(parts: Iterable[Mapping[str, Any]], key: str) -> Answer:
             for token in (choice.get("logprobs") or {}).get("content") or ():
                 # vLLM names none where the token is not among those that it was chosen from
                 entries = token["top_logprobs"] or [token]
-                if all(entry["token"].startswith(_ID) for entry in entries):  # else named by their texts
+                if all(
+                    entry["token"].startswith(_ID) for entry in entries
+                ):  # else named by their texts
                     chosen.append(float(token["logprob"]))
-                    alternatives.append({_id(entry["token"]): float(entry["logprob"]) for entry in entries})
+                    alternatives.append(
+                        {_id(entry["token"]): float(entry["logprob"]) for entry in entries}
+                    )
     return Answer(
         prompt_ids=tuple(prompt_ids),
         ids=tuple(ids),
@@ -229,7 +264,9 @@ def _scored(endpoint: Endpoint, salt: str, alternatives: int, answer: Answer) ->
         "cache_salt": salt,
     }
     try:
-        scored = _post(endpoint, "/v1/completions", body, tokens=len(prompt), alternatives=alternatives)
+        scored = _post(
+            endpoint, "/v1/completions", body, tokens=len(prompt), alternatives=alternatives
+        )
         (choice,) = _object(scored)["choices"]
         rows = choice["prompt_logprobs"][len(answer.prompt_ids) :]
         return _of_rows(answer.ids, rows)
@@ -252,7 +289,14 @@ def _of_rows(ids: Sequence[int], rows: Sequence[Mapping[str, Mapping[str, Any]]]
     return Scored(tuple(chosen), tuple(tops), tuple(likeliest))
 
 
-def _post(endpoint: Endpoint, path: str, body: Mapping[str, Any], *, tokens: int = 0, alternatives: int = 0) -> bytes:
+def _post(
+    endpoint: Endpoint,
+    path: str,
+    body: Mapping[str, Any],
+    *,
+    tokens: int = 0,
+    alternatives: int = 0,
+) -> bytes:
     """Return the body of an answer with status 200. ``tokens``, ``alternatives`` of each: what the answer may hold."""
     per_token = _BYTES_PER_TOKEN + _BYTES_PER_ALTERNATIVE * (alternatives + 1)
     limit = _FRAME_BYTES + _BYTES_PER_BYTE * len(json.dumps(body)) + per_token * tokens

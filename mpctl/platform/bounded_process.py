@@ -37,7 +37,12 @@ class Unread:
 
 
 def run_each(
-    task: str, items: Sequence[Any], *, item_s: float, whole_s: float, settings: dict[str, Any] | None = None
+    task: str,
+    items: Sequence[Any],
+    *,
+    item_s: float,
+    whole_s: float,
+    settings: dict[str, Any] | None = None,
 ) -> list[Any]:
     """Return for each item the value of a task of :mod:`mpctl.platform.in_child`, or :class:`Unread`. ``item_s``: CPU
     time of each item, and of reading the settings; ``whole_s``: wall time of all of them."""
@@ -61,7 +66,9 @@ def run_each(
         if len(results) < len(items):
             results.append(Unread(reason))
         if monotonic() >= end:
-            results += [Unread(f"all take longer than {whole_s:.0f} s")] * (len(items) - len(results))
+            results += [Unread(f"all take longer than {whole_s:.0f} s")] * (
+                len(items) - len(results)
+            )
     return results
 
 
@@ -91,7 +98,11 @@ def _child(lines: str, seconds: float, item_s: float) -> tuple[list[Any], str]:
     else:
         slow = child.returncode in (-signal.SIGPROF, -signal.SIGXCPU)
         limit = f"{MEMORY_BYTES // 2**20} MiB"
-        reason = f"it takes longer than {item_s:g} s" if slow else f"it needs more than {limit} or ends its process"
+        reason = (
+            f"it takes longer than {item_s:g} s"
+            if slow
+            else f"it needs more than {limit} or ends its process"
+        )
     return [json.loads(line) for line in text.split("\n")[:-1]], reason
 
 

@@ -32,7 +32,9 @@ _HEADER_BYTES = 8 * bounded.MEBIBYTE  # of one file
 _HEADERS_BYTES = 32 * bounded.MEBIBYTE  # of all files of a checkpoint
 _TENSORS = 400_000  # of a checkpoint
 _FILE_BYTES = 64 * bounded.MEBIBYTE  # of one file; the largest tokenizer.json seen is about 33 MB
-_VALUES = 4_000_000  # in one JSON file; 262,144 tokens and 515,000 merges, as Gemma has, are 2.3 million
+_VALUES = (
+    4_000_000  # in one JSON file; 262,144 tokens and 515,000 merges, as Gemma has, are 2.3 million
+)
 
 
 class Files(Protocol):
@@ -77,13 +79,18 @@ def read_checkpoint(files: Files) -> ModelFacts | None:
         )
     except (AttributeError, TypeError, ValueError, LookupError) as error:
         raise InputError(
-            f"config.json or tokenizer.json is not as checkpoints have it: {error}", file=files.where
+            f"config.json or tokenizer.json is not as checkpoints have it: {error}",
+            file=files.where,
         ) from error
 
 
 def _weights(sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the weights that an engine loads: top-level files, and only the sharded ones if both kinds exist."""
-    weights = {name: size for name, size in sizes.items() if name.endswith(".safetensors") and "/" not in name}
+    weights = {
+        name: size
+        for name, size in sizes.items()
+        if name.endswith(".safetensors") and "/" not in name
+    }
     plain = {name: size for name, size in weights.items() if not name.startswith("consolidated")}
     return plain or weights
 
@@ -104,7 +111,9 @@ def read_json(files: Files, name: str) -> dict[str, Any] | None:
     except ValueError as error:
         raise InputError(f"not JSON: {error}", file=f"{files.where}/{name}") from error
     if not isinstance(document, dict):
-        raise InputError(f"must be a JSON object, got {type(document).__name__}", file=f"{files.where}/{name}")
+        raise InputError(
+            f"must be a JSON object, got {type(document).__name__}", file=f"{files.where}/{name}"
+        )
     return document
 
 
@@ -149,7 +158,11 @@ class Directory:
     def sizes(self) -> Mapping[str, int]:
         """Sizes of the files at the top of the directory."""
         try:
-            return {path.name: path.stat().st_size for path in sorted(self.path.iterdir()) if path.is_file()}
+            return {
+                path.name: path.stat().st_size
+                for path in sorted(self.path.iterdir())
+                if path.is_file()
+            }
         except OSError as error:
             raise InputError(f"cannot be listed: {error.strerror}", file=self.where) from error
 
@@ -165,11 +178,15 @@ class Directory:
                 length = int.from_bytes(file.read(8), "little")
                 self._header_bytes += length
                 if length > _HEADER_BYTES or self._header_bytes > _HEADERS_BYTES:
-                    raise ValueError(f"a header of {length} bytes, {self._header_bytes} with those of other files")
+                    raise ValueError(
+                        f"a header of {length} bytes, {self._header_bytes} with those of other files"
+                    )
                 return shapes(bounded.loads(file.read(length)))
         except (OSError, ValueError) as error:
             raise InputError(
-                f"is no safetensors file: {error}", file=str(path), hint="it may be a pointer of git-lfs; fetch it"
+                f"is no safetensors file: {error}",
+                file=str(path),
+                hint="it may be a pointer of git-lfs; fetch it",
             ) from error
 
 
@@ -217,14 +234,20 @@ class Listing(Files):
             # tail puts an empty line before every heading but the first
             self._texts[_bare(head[1])] = "\n".join(lines[start:row]).rstrip("\n")
         if not self._sizes and not self._texts:
-            raise InputError("lists no file", file=file, hint="see docs/how-to/drafts.md to make a listing")
+            raise InputError(
+                "lists no file", file=file, hint="see docs/how-to/drafts.md to make a listing"
+            )
 
     def _size(self, line: str, number: int) -> None:
         if not line.strip():
             return
         match = _SIZE_LINE.fullmatch(line.rstrip("\r"))
         if match is None:
-            raise InputError(f"is neither 'SIZE PATH' nor '==> PATH <==': {line[:60]!r}", file=self.where, line=number)
+            raise InputError(
+                f"is neither 'SIZE PATH' nor '==> PATH <==': {line[:60]!r}",
+                file=self.where,
+                line=number,
+            )
         if len(match[1]) > _DIGITS:
             raise InputError(f"a size of {len(match[1])} digits", file=self.where, line=number)
         self._sizes[_bare(match[2])] = int(match[1])
@@ -288,7 +311,9 @@ def read_hub(repository: str, revision: str = "main") -> ModelFacts:
     token = os.environ.get("HF_TOKEN", "").strip()
     if not token.isascii():
         raise Unavailable("HF_TOKEN holds characters that no token has")
-    headers = {"Accept-Encoding": "identity"} | ({"authorization": f"Bearer {token}"} if token else {})
+    headers = {"Accept-Encoding": "identity"} | (
+        {"authorization": f"Bearer {token}"} if token else {}
+    )
     timeout = httpx.Timeout(READ_S, connect=CONNECT_S)
     try:
         with httpx.Client(timeout=timeout, headers=headers, follow_redirects=True) as client:
@@ -367,7 +392,9 @@ def of_directory(path: Path) -> Tokenizer:
     """
     file = path / "tokenizer.json"
     if not file.is_file():
-        hint = "name a directory that holds the target's tokenizer.json, or an engine that runs: --url"
+        hint = (
+            "name a directory that holds the target's tokenizer.json, or an engine that runs: --url"
+        )
         raise InputError(f"{path}: tokenizer.json not found", field="--tokenizer", hint=hint)
     for small in (file, path / "tokenizer_config.json", path / "chat_template.jinja"):
         if small.is_file():
@@ -376,7 +403,9 @@ def of_directory(path: Path) -> Tokenizer:
     def tokens(conversations: Sequence[tuple[Messages, str]]) -> list[tuple[list[int], list[int]]]:
         seconds = _FIRST_S + len(str(conversations)) / _CHARACTERS_PER_S
         settings = {"folder": str(path.absolute())}
-        results = run_each("tokens", conversations, item_s=_TOKENS_S, whole_s=seconds, settings=settings)
+        results = run_each(
+            "tokens", conversations, item_s=_TOKENS_S, whole_s=seconds, settings=settings
+        )
         for number, result in enumerate(results, start=1):
             if isinstance(result, Unread):
                 missing = result.reason.startswith("No module named")
@@ -398,7 +427,9 @@ def of_engine(url: str, model: str) -> Tokenizer:
         answer = http.request("POST", f"{url.rstrip('/')}/tokenize", json={"model": model, **body})
         tokens = answer.json().get("tokens") if answer.status == 200 else None
         if not isinstance(tokens, list):
-            raise MpctlError(f"{url}/tokenize: {answer.status} {answer.text[:200]}", hint="is it a vLLM server?")
+            raise MpctlError(
+                f"{url}/tokenize: {answer.status} {answer.text[:200]}", hint="is it a vLLM server?"
+            )
         return tokens
 
     return lambda conversations: [

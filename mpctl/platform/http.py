@@ -72,10 +72,16 @@ def request(
     import httpx
 
     deadline = time.monotonic() + seconds
-    sent = {**(headers or {}), "Accept-Encoding": "gzip" if decompressed else "identity", "Connection": "close"}
+    sent = {
+        **(headers or {}),
+        "Accept-Encoding": "gzip" if decompressed else "identity",
+        "Connection": "close",
+    }
     try:
         with (
-            httpx.Client(transport=_transport(url, deadline, socket), trust_env=False, timeout=seconds) as client,
+            httpx.Client(
+                transport=_transport(url, deadline, socket), trust_env=False, timeout=seconds
+            ) as client,
             client.stream(method, url, headers=sent, json=json) as response,
         ):
             encoding = response.headers.get("Content-Encoding", "identity")
@@ -83,7 +89,8 @@ def request(
                 raise NoAnswer(f"{url}: the answer is encoded although identity was requested")
             body = read_limited(response.iter_raw(), url, deadline, limit)
             return HttpAnswer(
-                response.status_code, bounded.gunzip(body, limit=decompressed) if encoding == "gzip" else body
+                response.status_code,
+                bounded.gunzip(body, limit=decompressed) if encoding == "gzip" else body,
             )
     except httpx.TimeoutException as error:
         raise NoAnswer(f"{url}: no complete answer within {seconds:g} s") from error
@@ -94,7 +101,9 @@ def request(
 get = partial(request, "GET")
 
 
-def metrics(base_url: str, *, headers: Mapping[str, str] | None = None, socket: str | None = None) -> str:
+def metrics(
+    base_url: str, *, headers: Mapping[str, str] | None = None, socket: str | None = None
+) -> str:
     """Read an engine's /metrics; see :func:`request`.
 
     Raises:
@@ -133,7 +142,9 @@ def _transport(url: str, deadline: float, socket: str | None) -> httpx.HTTPTrans
     context = httpx.create_ssl_context(trust_env=True) if url.startswith("https:") else None
     transport = httpx.HTTPTransport(verify=context or False, uds=uds, trust_env=False)
     backend = _limited_backend(deadline, of_this_user=socket == SAME_USER)
-    transport._pool = httpcore.ConnectionPool(ssl_context=context, uds=uds, network_backend=backend, keepalive_expiry=0)
+    transport._pool = httpcore.ConnectionPool(
+        ssl_context=context, uds=uds, network_backend=backend, keepalive_expiry=0
+    )
     return transport
 
 
@@ -167,7 +178,9 @@ def _limited_backend(deadline: float, *, of_this_user: bool) -> httpcore.Network
             return self._inner.get_extra_info(info)
 
     class Backend(httpcore.SyncBackend):
-        def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> httpcore.NetworkStream:
+        def connect_tcp(
+            self, host: str, port: int, *args: Any, **options: Any
+        ) -> httpcore.NetworkStream:
             if not of_this_user:
                 return Stream(super().connect_tcp(host, port, *args, **options))
             try:

@@ -30,9 +30,13 @@ def schemas(settings: dict[str, Any]) -> Callable[[Any], list[bool]]:
     def match(item: tuple[str, list[str]]) -> list[bool]:
         schema = json.loads(item[0])
         try:
-            kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+            kind = jsonschema.validators.validator_for(
+                schema, default=jsonschema.Draft202012Validator
+            )
             validator = kind(schema, registry=referencing.Registry())
-            return [_is_json(text) and bool(validator.is_valid(json.loads(text))) for text in item[1]]
+            return [
+                _is_json(text) and bool(validator.is_valid(json.loads(text))) for text in item[1]
+            ]
         except RecursionError:
             raise ValueError("it refers to itself, or is nested too deeply") from None
         except MemoryError:
@@ -96,7 +100,9 @@ def _template(folder: Path, config: dict[str, Any]) -> Callable[[list[dict[str, 
 
     def render(messages: list[dict[str, Any]]) -> str:
         try:
-            template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(source)
+            template = ImmutableSandboxedEnvironment(
+                trim_blocks=True, lstrip_blocks=True
+            ).from_string(source)
             return template.render(messages=messages, add_generation_prompt=True, **specials)
         except MemoryError:
             raise

@@ -123,14 +123,21 @@ def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
 
         def setup(self) -> None:
             super().setup()
-            self.rfile = io.BufferedReader(_TimedReader(self.connection, time.monotonic() + REQUEST_S))
+            self.rfile = io.BufferedReader(
+                _TimedReader(self.connection, time.monotonic() + REQUEST_S)
+            )
 
         def do_GET(self) -> None:
             self._answer(None)
 
         def do_POST(self) -> None:
             length = self.headers.get("Content-Length", "0")
-            if not (length.isascii() and length.isdecimal() and len(length) < 10 and int(length) <= _LARGEST_BODY):
+            if not (
+                length.isascii()
+                and length.isdecimal()
+                and len(length) < 10
+                and int(length) <= _LARGEST_BODY
+            ):
                 self.send_error(413)
                 return
             self._answer(self.rfile.read(int(length)))
@@ -142,7 +149,11 @@ def _handler(pages: Pages) -> type[BaseHTTPRequestHandler]:
                 status, text = 500, f"{type(error).__name__}; this is a bug in mpctl\n"
             body = text.encode(errors="replace")
             self.send_response(status)
-            kind = "application/json" if text.startswith("{") else "text/plain; version=0.0.4; charset=utf-8"
+            kind = (
+                "application/json"
+                if text.startswith("{")
+                else "text/plain; version=0.0.4; charset=utf-8"
+            )
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()

@@ -37,7 +37,9 @@ class LoadClient(Protocol):
     def close(self) -> str:
         """End the client; return what of it remains, empty when nothing does."""
 
-    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> SentBlock:
+    def send(
+        self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None
+    ) -> SentBlock:
         """Send a block. ``counters`` reads the engine's; None: they are not wanted.
 
         Raises:
@@ -79,4 +81,10 @@ def block_of(order: LoadOrder, model: str) -> dict[str, Any]:
         common["return_token_ids"] = True
     bodies = [{**common, **body_of(prompt)} for prompt in order.prompts]
     cell = order.cell
-    return {"bodies": bodies, "concurrency": cell.concurrency, "rate": cell.rate, "seed": seed, "salt": order.salt}
+    return {
+        "bodies": bodies,
+        "concurrency": cell.concurrency,
+        "rate": cell.rate,
+        "seed": seed,
+        "salt": order.salt,
+    }

@@ -43,7 +43,9 @@ def read(url: str, *, seconds: float = 10.0) -> dict[Key, dict[str, Counters | s
     try:
         answer = http.get(address, seconds=seconds, limit=_LIMIT)
     except http.NoAnswer as error:  # its message begins with the address, query and all
-        raise MpctlError(f"Prometheus at {url} does not answer: {error.message.removeprefix(f'{address}: ')}") from None
+        raise MpctlError(
+            f"Prometheus at {url} does not answer: {error.message.removeprefix(f'{address}: ')}"
+        ) from None
     try:
         body = answer.json()
     except ValueError as error:
@@ -64,14 +66,23 @@ def counters_of(result: list[dict[str, Any]]) -> dict[Key, dict[str, Counters | 
     odd: dict[tuple[Key, str], str] = {}
     for series in result:
         labels = series.get("metric") if isinstance(series, Mapping) else None
-        if not isinstance(labels, Mapping) or not labels.get("namespace") or not labels.get("inference_service"):
+        if (
+            not isinstance(labels, Mapping)
+            or not labels.get("namespace")
+            or not labels.get("inference_service")
+        ):
             continue
-        key, pod = (str(labels["namespace"]), str(labels["inference_service"])), str(labels.get("pod") or "engine")
+        key, pod = (
+            (str(labels["namespace"]), str(labels["inference_service"])),
+            str(labels.get("pod") or "engine"),
+        )
         lines = pages.setdefault(key, {}).setdefault(pod, [])
         try:
             lines.append(_line(labels, series["value"]))
         except _ODD as error:
-            odd[key, pod] = f"a series of Prometheus cannot be read: {type(error).__name__}: {error}"
+            odd[key, pod] = (
+                f"a series of Prometheus cannot be read: {type(error).__name__}: {error}"
+            )
     return {
         key: {pod: odd.get((key, pod)) or _counters("".join(lines)) for pod, lines in pods.items()}
         for key, pods in pages.items()

@@ -52,7 +52,9 @@ class LoadTarget:
     socket: str | None = None
     check: Callable[[], object] = lambda: None
 
-    async def connect(self, secure: ssl.SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def connect(
+        self, secure: ssl.SSLContext | None
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open a connection; whoever listens must be the same before and after.
 
         Raises:
@@ -92,7 +94,9 @@ class Connections:
 
     def __init__(self, target: LoadTarget) -> None:
         self._target = target
-        self._secure = ssl.create_default_context() if target.base_url.startswith("https:") else None
+        self._secure = (
+            ssl.create_default_context() if target.base_url.startswith("https:") else None
+        )
         self._idle: list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def post(self, body: dict[str, Any], request: TimedRequest) -> None:
@@ -194,7 +198,11 @@ async def send_block(
     one row per request in their order: ``ttft_s`` from the moment it was due, ``held_s`` of it in the client,
     ``gaps_s`` between the messages with a part of the answer, ``tokens`` by the usage record, ``text``, ``prompt_ids``
     and ``ids`` where asked for, and ``error``."""
-    connections, slots, arrivals = Connections(target), asyncio.Semaphore(concurrency), random.Random(seed)
+    connections, slots, arrivals = (
+        Connections(target),
+        asyncio.Semaphore(concurrency),
+        random.Random(seed),
+    )
     requests = [TimedRequest() for _ in bodies]
     started, began = datetime.now().astimezone(), time.perf_counter()
 
@@ -217,7 +225,11 @@ async def send_block(
     await asyncio.gather(*tasks)
     duration = time.perf_counter() - began
     connections.close()
-    return {"started": started.isoformat(), "duration_s": duration, "requests": [_row(each) for each in requests]}
+    return {
+        "started": started.isoformat(),
+        "duration_s": duration,
+        "requests": [_row(each) for each in requests],
+    }
 
 
 def _row(request: TimedRequest) -> dict[str, Any]:

@@ -32,7 +32,9 @@ def deciding(run: Run, verdict: Verdict, command: str = "") -> Deciding | None:
     if verdict.outcome is not Outcome.UNDECIDED or repeats is None or repeats > MOST_LOOKS:
         return None
     arms = [arm for arm in _PORTS if arm in run.arms]
-    return Deciding(repeats, command or shlex.join(_bench(run, arms, repeats)), _lacking(run, repeats))
+    return Deciding(
+        repeats, command or shlex.join(_bench(run, arms, repeats)), _lacking(run, repeats)
+    )
 
 
 def _lacking(run: Run, repeats: int) -> tuple[str, ...]:
@@ -50,7 +52,10 @@ def _bench(run: Run, arms: list[str], repeats: int) -> list[str]:
     counts = [len(b.samples) for b in run.blocks]
     words = ["mpctl", "bench"]
     for arm in arms:
-        words += ["--url" if arm == arms[0] else "--candidate-url", f"http://127.0.0.1:{_PORTS[arm]}"]
+        words += [
+            "--url" if arm == arms[0] else "--candidate-url",
+            f"http://127.0.0.1:{_PORTS[arm]}",
+        ]
     for traffic in dict.fromkeys(c.traffic for c in cells):
         words += ["--prompts", _prompts(traffic, run.shares.get(traffic))]
     if closed:
@@ -58,11 +63,16 @@ def _bench(run: Run, arms: list[str], repeats: int) -> list[str]:
     if rates:
         words += ["--rate", _list(rates)]
     words += ["--temperature", _list(sorted({c.temperature for c in cells}))]
-    planned = run.planned or len({b.repeat for b in run.blocks})  # which prompts a cell gets depends on those planned
+    planned = run.planned or len(
+        {b.repeat for b in run.blocks}
+    )  # which prompts a cell gets depends on those planned
     words += ["--repeats", str(repeats), "--requests", str(min(counts))]
     if run.max_tokens:
         words += ["--max-tokens", str(run.max_tokens)]
-    if any(name in run.prompts and run.prompts[name].count < n for name, n in _asked(run, planned).items()):
+    if any(
+        name in run.prompts and run.prompts[name].count < n
+        for name, n in _asked(run, planned).items()
+    ):
         words.append("--reuse-prompts")
     return words
 
@@ -123,9 +133,15 @@ def _cell(run: Run, comparison: Comparison, judged: CellVerdict) -> CellReport:
         comparison=comparison,
         verdict=judged,
         share=judged.share if run.shares else None,
-        curves={arm: _curves([b for b in blocks if b.arm == arm], _timed(run, comparison, arm)) for arm in _ARMS},
+        curves={
+            arm: _curves([b for b in blocks if b.arm == arm], _timed(run, comparison, arm))
+            for arm in _ARMS
+        },
         tails={
-            arm: {name: tail_of(_arm(comparison, arm), name, run.calibration, _argv(run, arm)) for name in METRICS}
+            arm: {
+                name: tail_of(_arm(comparison, arm), name, run.calibration, _argv(run, arm))
+                for name in METRICS
+            }
             for arm in _ARMS
         },
         decomposition=Decomposition.of(comparison),
@@ -176,7 +192,8 @@ def _sentence(verdict: Verdict, cells: Sequence[CellReport], spec: str) -> str:
     match verdict.outcome:
         case Outcome.PROMOTE:
             return (
-                f"{what} pays for {traffic}: throughput ratio {formatting.estimate(cell.comparison.throughput_ratio)}"
+                f"{what} pays for {traffic}: "
+                f"throughput ratio {formatting.estimate(cell.comparison.throughput_ratio)}"
             )
         case Outcome.REJECT:
             return f"{what} is rejected for {traffic}: {verdict.cells[0].reasons[0]}"
@@ -187,7 +204,9 @@ def _sentence(verdict: Verdict, cells: Sequence[CellReport], spec: str) -> str:
 def _wanted(verdict: Verdict) -> str:
     if verdict.needed is None:
         return ""
-    took = f", about {formatting.duration(verdict.needed_s)}" if verdict.needed_s is not None else ""
+    took = (
+        f", about {formatting.duration(verdict.needed_s)}" if verdict.needed_s is not None else ""
+    )
     return f"; about {formatting.count(verdict.needed)} more requests per arm would decide{took}"
 
 
@@ -229,7 +248,11 @@ def _notes(run: Run, analysis: Analysis) -> Iterator[str]:
         yield f"{_MEASURED_ON[run.placement]}; before that, {run.users.describe()}"
         in_flight = run.users.in_flight_per_pod
         if run.placement.copies_baseline and run.users.seen and in_flight is not None:
-            sent = ", ".join(map(str, sorted({c.cell.concurrency for c in analysis.cells if c.cell.rate is None})))
+            sent = ", ".join(
+                map(
+                    str, sorted({c.cell.concurrency for c in analysis.cells if c.cell.rate is None})
+                )
+            )
             wanted = max(round(in_flight), 1)
             if sent and str(wanted) != sent:
                 yield (

@@ -44,7 +44,10 @@ def html_report(report: Report) -> str:
     main = report.main
     files = resources.files("mpctl.report").joinpath("templates")
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, finalize=_shown
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        finalize=_shown,
     )
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.filters["lower_first"] = lambda text: text[:1].lower() + text[1:]
@@ -58,7 +61,9 @@ def html_report(report: Report) -> str:
         tail_text=tail_text,
         plain=_plain,
         figure=_figure,
-        policy={name: value for name, value in report.policy.to_record().items() if value is not None},
+        policy={
+            name: value for name, value in report.policy.to_record().items() if value is not None
+        },
         level=formatting.level(main.comparison.throughput_ratio) if main else "",
         style=Markup(files.joinpath("style.css").read_text(encoding="utf-8")),
         plots=_plots(report),
@@ -107,7 +112,10 @@ def _plots(report: Report) -> dict[str, Any]:
         "ratios": both(plots.throughput_ratios, report.cells, "ratios"),
         "latency": latency,
         "acceptance": safe(plots.acceptance(report.cells, name="acceptance")) if drafting else "",
-        "why": [both(plots.waterfall, item, f"why{index}") for index, item in enumerate(report.decomposed)],
+        "why": [
+            both(plots.waterfall, item, f"why{index}")
+            for index, item in enumerate(report.decomposed)
+        ],
     }
 
 
@@ -126,9 +134,9 @@ def _pair(baseline: str, candidate: str) -> Markup:
     """A table cell with the baseline's figure above the candidate's."""
     from markupsafe import Markup
 
-    return Markup('<td class="n pair"><span class="from">{}</span><span class="to">{}</span></td>').format(
-        baseline, candidate
-    )
+    return Markup(
+        '<td class="n pair"><span class="from">{}</span><span class="to">{}</span></td>'
+    ).format(baseline, candidate)
 
 
 def _tiles(report: Report, cell: CellReport | None) -> Sequence[dict[str, str]]:
@@ -143,16 +151,29 @@ def _tiles(report: Report, cell: CellReport | None) -> Sequence[dict[str, str]]:
         sub = formatting.confidence(ratio) if formatting.bounds(ratio) else ""
         tiles += [
             {"name": "Throughput ratio", "value": value, "sub": sub},
-            _tile("Throughput", formatting.number(cand.throughput, 0), formatting.number(base.throughput, 0), "tok/s"),
-            _tile("TPOT", formatting.milliseconds(cand.tpot_ms), formatting.milliseconds(base.tpot_ms)),
-            _tile("TTFT", formatting.milliseconds(cand.ttft_ms), formatting.milliseconds(base.ttft_ms)),
+            _tile(
+                "Throughput",
+                formatting.number(cand.throughput, 0),
+                formatting.number(base.throughput, 0),
+                "tok/s",
+            ),
+            _tile(
+                "TPOT", formatting.milliseconds(cand.tpot_ms), formatting.milliseconds(base.tpot_ms)
+            ),
+            _tile(
+                "TTFT", formatting.milliseconds(cand.ttft_ms), formatting.milliseconds(base.ttft_ms)
+            ),
             _tile("Tokens per step", steps[1], steps[0]),
         ]
     return tiles
 
 
 def _tile(name: str, candidate: str, baseline: str, unit: str = "") -> dict[str, str]:
-    return {"name": name, "value": candidate, "sub": f"{unit + ', ' if unit else ''}baseline {baseline}"}
+    return {
+        "name": name,
+        "value": candidate,
+        "sub": f"{unit + ', ' if unit else ''}baseline {baseline}",
+    }
 
 
 def _plain(value: object) -> str:

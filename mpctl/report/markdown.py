@@ -32,7 +32,12 @@ def markdown_report(report: Report) -> str:
             if (d := cell.decomposition)
         ),
         _fold("Conditions", _conditions(report)),
-        ", ".join(map(escape, (report.service, report.run, report.created, f"mpctl {report.mpctl_version}"))),
+        ", ".join(
+            map(
+                escape,
+                (report.service, report.run, report.created, f"mpctl {report.mpctl_version}"),
+            )
+        ),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -40,7 +45,11 @@ def markdown_report(report: Report) -> str:
 def escape(text: str) -> str:
     """Text that stands for itself in Markdown, also inside a table and inside HTML."""
     shown = "".join(c if c.isprintable() else " " for c in text)
-    return re.sub(r"[&<>|`*_\[\]#@~\\!$:]", lambda m: f"&#{ord(m.group())};" if m.group() != ":" else _colon(m), shown)
+    return re.sub(
+        r"[&<>|`*_\[\]#@~\\!$:]",
+        lambda m: f"&#{ord(m.group())};" if m.group() != ":" else _colon(m),
+        shown,
+    )
 
 
 def _colon(match: re.Match[str]) -> str:
@@ -58,7 +67,16 @@ def fenced(text: str, language: str = "") -> str:
 
 def _cells(cells: Sequence[CellReport]) -> str:
     shares = any(c.share is not None for c in cells)
-    header = ["Traffic", "Load", *(["Share"] if shares else []), "Verdict", "Throughput ratio", "Tok/s", "TTFT", "TPOT"]
+    header = [
+        "Traffic",
+        "Load",
+        *(["Share"] if shares else []),
+        "Verdict",
+        "Throughput ratio",
+        "Tok/s",
+        "TTFT",
+        "TPOT",
+    ]
     table = _table(header, [_cell(c, shares=shares) for c in cells], right=len(header) - 4)
     advice = [f"{c.traffic}: {c.verdict.advice}" for c in cells if c.verdict.advice]
     return f"{table}\n\n{_list(advice)}" if advice else table
@@ -104,14 +122,22 @@ def _decomposition(decomposition: Decomposition) -> str:
 
 
 def _conditions(report: Report) -> str:
-    rows = [[escape(r["name"]), escape(r["baseline"]), escape(r["candidate"])] for r in condition_rows(report)]
+    rows = [
+        [escape(r["name"]), escape(r["baseline"]), escape(r["candidate"])]
+        for r in condition_rows(report)
+    ]
     lines = argument_lines(report.baseline.argv, report.candidate.argv)
     argv = "\n".join(
         [f"- {line['text']}" for line in lines["baseline"] if line["new"]]
         + [f"{'+' if line['new'] else ' '} {line['text']}" for line in lines["candidate"]]
     )
     prompts = [
-        [escape(p.name), formatting.count(p.count), formatting.count(p.repeated), escape(p.digest[:16])]
+        [
+            escape(p.name),
+            formatting.count(p.count),
+            formatting.count(p.repeated),
+            escape(p.digest[:16]),
+        ]
         for p in report.prompts
     ]
     client = report.client
@@ -129,7 +155,9 @@ def _conditions(report: Report) -> str:
     )
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, right: int | None = None) -> str:
+def _table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, right: int | None = None
+) -> str:
     rule = ["---:" if right is not None and i >= right else "---" for i in range(len(header))]
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
 

@@ -82,10 +82,16 @@ def write(figure: Canvas, name: str, alternative: str) -> str:
     buffer = io.StringIO()
     writer: Any = FigureCanvasSVG(figure)
     with _style():
-        writer.print_svg(buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+        writer.print_svg(
+            buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None}
+        )
     head, _, content = buffer.getvalue().partition("<svg")[2].partition(">")
-    content = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|(?<=>)\s+(?=<)", "", content, flags=re.DOTALL)
-    content = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m.group()):.2f}", content)  # hundredths of a pixel
+    content = re.sub(
+        r"<metadata>.*?</metadata>|<!--.*?-->|(?<=>)\s+(?=<)", "", content, flags=re.DOTALL
+    )
+    content = re.sub(
+        r"-?\d+\.\d{3,}", lambda m: f"{float(m.group()):.2f}", content
+    )  # hundredths of a pixel
     content = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", content)
     box = re.search(r'viewBox="([^"]*)"', head)
     assert box is not None, "matplotlib writes a viewBox"
@@ -114,7 +120,8 @@ def throughput_ratios(cells: Sequence[CellReport], *, width: float, name: str) -
     """Draw the throughput ratio of every cell with its confidence interval against 1x."""
     rows = [(c, c.comparison.throughput_ratio) for c in cells if c.comparison.throughput_ratio]
     alternative = "Throughput ratio, candidate over baseline. " + "; ".join(
-        f"{c.label}: {estimate(c.comparison.throughput_ratio)}, {outcome_word(c.outcome).lower()}" for c in cells
+        f"{c.label}: {estimate(c.comparison.throughput_ratio)}, {outcome_word(c.outcome).lower()}"
+        for c in cells
     )
     with canvas(width, 62 + 46 * max(len(rows), 1)) as figure:
         axes = figure.subplots()
@@ -129,7 +136,10 @@ def throughput_ratios(cells: Sequence[CellReport], *, width: float, name: str) -
         for y, (cell, interval) in enumerate(rows):
             _interval_row(axes, y, cell.outcome, interval, low, high)
         axes.set_ylim(len(rows) - 0.4, -0.75)
-        axes.set_yticks(range(len(rows)), [f"{_name(c.traffic, width)}\n{_name(c.load, width)}" for c, _ in rows])
+        axes.set_yticks(
+            range(len(rows)),
+            [f"{_name(c.traffic, width)}\n{_name(c.load, width)}" for c, _ in rows],
+        )
         axes.spines["left"].set_visible(False)
         axes.tick_params(axis="y", labelcolor=INK["text"])
         axes.annotate("slower", (1, 0), (-8, 4), **_BESIDE_ONE, ha="right")
@@ -145,11 +155,17 @@ _BESIDE_ONE: Mapping[str, Any] = {
 }
 
 
-def _interval_row(axes: Any, y: int, outcome: str, interval: Interval, low: float, high: float) -> None:
+def _interval_row(
+    axes: Any, y: int, outcome: str, interval: Interval, low: float, high: float
+) -> None:
     colour, marker = _OUTCOME.get(outcome, _OUTCOME["undecided"])
-    start = low if interval.low is None else max(interval.low, low)  # an open side reaches to the edge
+    start = (
+        low if interval.low is None else max(interval.low, low)
+    )  # an open side reaches to the edge
     end = high if interval.high is None else min(interval.high, high)
-    axes.plot([start, end], [y, y], color=INK[colour], linewidth=5, alpha=0.3, solid_capstyle="round")
+    axes.plot(
+        [start, end], [y, y], color=INK[colour], linewidth=5, alpha=0.3, solid_capstyle="round"
+    )
     axes.plot([interval.value], [y], marker, color=INK[colour], markersize=8.5, markeredgewidth=0)
     axes.annotate(
         ratio(interval.value),
@@ -174,11 +190,17 @@ def distribution(cell: CellReport, metric: str, title: str, *, name: str) -> str
     with canvas(_PANEL, 210) as figure:
         axes = figure.subplots()
         present = [values for values in curves.values() if values]
-        if present:  # an answer that came in one chunk has a TPOT near zero, and would squeeze all others
+        if (
+            present
+        ):  # an answer that came in one chunk has a TPOT near zero, and would squeeze all others
             _time_axis(axes, min(v[_FROM] for v in present), max(v[_TO] for v in present))
         for arm, values in curves.items():
             if values:
-                style = {"linestyle": (0, (5, 2.5)), "linewidth": 1.8} if arm == "baseline" else {"linewidth": 2.4}
+                style = (
+                    {"linestyle": (0, (5, 2.5)), "linewidth": 1.8}
+                    if arm == "baseline"
+                    else {"linewidth": 2.4}
+                )
                 axes.plot(values, [i / 100 for i in range(len(values))], color=INK[arm], **style)
                 face = INK["surface"] if arm == "baseline" else INK[arm]
                 axes.plot([values[50]], [0.5], "o", markersize=7, mec=INK[arm], mfc=face, mew=1.8)
@@ -219,7 +241,9 @@ def acceptance(cells: Sequence[CellReport], *, name: str) -> str:
         axes.set_xticks(range(1, deepest + 1))
         axes.set_xlabel("position of the drafted token")
         if len(shown) > 1:
-            figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=10, handlelength=1.5)
+            figure.legend(
+                loc="outside lower left", ncols=2, frameon=False, fontsize=10, handlelength=1.5
+            )
         axes.grid(axis="y")
         axes.spines["left"].set_visible(False)
         return write(figure, name, alternative)
@@ -230,18 +254,40 @@ def waterfall(cell: CellReport, *, width: float, name: str) -> str:
     assert cell.decomposition is not None
     parts = cell.decomposition.parts
     bars = [*((p.name, p.after) for p in parts), ("measured", parts[-1].after)]
-    alternative = f"{title_of(cell.decomposition)}. " + "; ".join(f"{p.name}: {ratio(p.after)}" for p in parts)
+    alternative = f"{title_of(cell.decomposition)}. " + "; ".join(
+        f"{p.name}: {ratio(p.after)}" for p in parts
+    )
     with canvas(width, 30 + 42 * max(len(bars), 1)) as figure:
         axes = figure.subplots()
         before = 0.0
         top = max((value for _, value in bars), default=1.0)
         for y, (_, value) in enumerate(bars):
             ends = y in (0, len(bars) - 1)
-            role = "candidate" if y == len(bars) - 1 else "baseline" if y == 0 else "bad" if value < before else "good"
+            role = (
+                "candidate"
+                if y == len(bars) - 1
+                else "baseline"
+                if y == 0
+                else "bad"
+                if value < before
+                else "good"
+            )
             start, length = (0.0, value) if ends else (min(value, before), abs(before - value))
-            axes.barh(y, max(length, top * 0.004), left=start, height=0.58, color=INK[role], alpha=1 if ends else 0.65)
+            axes.barh(
+                y,
+                max(length, top * 0.004),
+                left=start,
+                height=0.58,
+                color=INK[role],
+                alpha=1 if ends else 0.65,
+            )
             axes.annotate(
-                ratio(value), (start + length, y), (6, 0), textcoords="offset points", va="center", fontweight="bold"
+                ratio(value),
+                (start + length, y),
+                (6, 0),
+                textcoords="offset points",
+                va="center",
+                fontweight="bold",
             )
             before = value
         axes.axvline(1.0, color=INK["text"], linewidth=1.0)
@@ -306,4 +352,6 @@ def _wrapped(label: str, width: float) -> str:
     import textwrap
 
     room = 18 if width < 500 else 40
-    return "\n".join(_name(line, width) for line in textwrap.wrap(label, room, max_lines=2, placeholder="…"))
+    return "\n".join(
+        _name(line, width) for line in textwrap.wrap(label, room, max_lines=2, placeholder="…")
+    )

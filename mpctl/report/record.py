@@ -26,13 +26,22 @@ def report_record(report: Report) -> dict[str, Any]:
         "sentence": report.sentence,
         "gate": verdict_record(report.verdict, report.deciding),
         "cells": [
-            {**cell_record(c.comparison, c.verdict, share=c.share), "quantilesMs": c.curves, "p99": _p99(c)}
+            {
+                **cell_record(c.comparison, c.verdict, share=c.share),
+                "quantilesMs": c.curves,
+                "p99": _p99(c),
+            }
             for c in report.cells
         ],
-        "conditions": {"baseline": _conditions(report.baseline), "candidate": _conditions(report.candidate)},
+        "conditions": {
+            "baseline": _conditions(report.baseline),
+            "candidate": _conditions(report.candidate),
+        },
         "prompts": _json(report.prompts),
         "client": _json(report.client),
-        "policy": {name: value for name, value in report.policy.to_record().items() if value is not None},
+        "policy": {
+            name: value for name, value in report.policy.to_record().items() if value is not None
+        },
         "decomposition": [{"cell": c.label, **_json(c.decomposition)} for c in report.decomposed],
         "notes": report.notes,
     }
@@ -104,7 +113,9 @@ def verdict_record(verdict: Verdict, deciding: Deciding | None = None) -> dict[s
     }
 
 
-def cell_record(comparison: Comparison, verdict: CellVerdict | None, *, share: float | None = None) -> dict[str, Any]:
+def cell_record(
+    comparison: Comparison, verdict: CellVerdict | None, *, share: float | None = None
+) -> dict[str, Any]:
     """Return both arms of a cell, the two ratios, and the rules where the gate judged them."""
     cell = comparison.cell
     return {
@@ -159,7 +170,12 @@ def _p99(cell: CellReport) -> dict[str, Any]:
     """The 99th percentiles with their source (client, or engine: an upper bound) and the client's own error."""
     return {
         arm: {
-            f"{name}Ms": {"value": t.value_ms, "source": t.source, "error": t.error_ms, "why": t.why}
+            f"{name}Ms": {
+                "value": t.value_ms,
+                "source": t.source,
+                "error": t.error_ms,
+                "why": t.why,
+            }
             for name, t in tails.items()
         }
         for arm, tails in cell.tails.items()
@@ -167,7 +183,10 @@ def _p99(cell: CellReport) -> dict[str, Any]:
 
 
 def _times(spread: Spread | None, mean: float | None) -> dict[str, float | None]:
-    return {"mean": mean, **{q: getattr(spread, q) if spread else None for q in ("p50", "p90", "p99")}}
+    return {
+        "mean": mean,
+        **{q: getattr(spread, q) if spread else None for q in ("p50", "p90", "p99")},
+    }
 
 
 def _json(value: Any) -> Any:

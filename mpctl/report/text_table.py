@@ -12,7 +12,17 @@ from mpctl.gate.analysis import Comparison
 from mpctl.gate.verdict import Verdict
 from mpctl.report.values import Report
 
-HEADER = ("ARM", "TOK/S", "THROUGHPUT RATIO", "TPOT", "TTFT", "TOKENS/STEP", "ACCEPTANCE", "COVERAGE", "REQUESTS")
+HEADER = (
+    "ARM",
+    "TOK/S",
+    "THROUGHPUT RATIO",
+    "TPOT",
+    "TTFT",
+    "TOKENS/STEP",
+    "ACCEPTANCE",
+    "COVERAGE",
+    "REQUESTS",
+)
 _MARKS = {"pass": "ok", "fail": "NO", "undecided": "?", "missing": "?", "skip": "-"}
 
 
@@ -23,7 +33,11 @@ def comparison_rows(comparison: Comparison, *, baseline: str, candidate: str) ->
     shown = formatting.ratio(ratio.value if ratio else None) + (f" ({bounds})" if bounds else "")
     return [
         list(HEADER),
-        _row(comparison.baseline, f"baseline: {baseline}", "1.00x" if comparison.baseline.throughput else "?"),
+        _row(
+            comparison.baseline,
+            f"baseline: {baseline}",
+            "1.00x" if comparison.baseline.throughput else "?",
+        ),
         _row(comparison.candidate, f"candidate: {candidate}", shown),
     ]
 
@@ -59,7 +73,13 @@ def gate_rows(verdict: Verdict) -> list[list[str]]:
     rows = [["GATE", "", "REASON"]]
     for cell in verdict.cells:
         if len(verdict.cells) > 1:
-            rows.append([cell.cell.label, cell.outcome.value, "; ".join(filter(None, (cell.advice, cell.sentence)))])
+            rows.append(
+                [
+                    cell.cell.label,
+                    cell.outcome.value,
+                    "; ".join(filter(None, (cell.advice, cell.sentence))),
+                ]
+            )
         rows += [[r.rule, _MARKS[r.outcome.value], r.message] for r in cell.rules]
     return rows
 
@@ -88,11 +108,19 @@ def argument_lines(baseline: Sequence[str], candidate: Sequence[str]) -> dict[st
     """The arguments of both arms, a flag and its values to a line; ``new`` marks what the other arm was not given."""
     base_lines, cand_lines = _by_flag(baseline), _by_flag(candidate)
     matcher = difflib.SequenceMatcher(None, base_lines, cand_lines, autojunk=False)
-    same_base = {i for block in matcher.get_matching_blocks() for i in range(block.a, block.a + block.size)}
-    same_cand = {i for block in matcher.get_matching_blocks() for i in range(block.b, block.b + block.size)}
+    same_base = {
+        i for block in matcher.get_matching_blocks() for i in range(block.a, block.a + block.size)
+    }
+    same_cand = {
+        i for block in matcher.get_matching_blocks() for i in range(block.b, block.b + block.size)
+    }
     return {
-        "baseline": [{"text": text, "new": i not in same_base} for i, text in enumerate(base_lines)],
-        "candidate": [{"text": text, "new": i not in same_cand} for i, text in enumerate(cand_lines)],
+        "baseline": [
+            {"text": text, "new": i not in same_base} for i, text in enumerate(base_lines)
+        ],
+        "candidate": [
+            {"text": text, "new": i not in same_cand} for i, text in enumerate(cand_lines)
+        ],
         "differ": base_lines != cand_lines,
     }
 

@@ -18,7 +18,15 @@ from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import CellVerdict, Verdict
 
-_SIGNS = {"promote": "✓", "pass": "✓", "reject": "✗", "fail": "✗", "undecided": "?", "missing": "?", "skip": "·"}
+_SIGNS = {
+    "promote": "✓",
+    "pass": "✓",
+    "reject": "✗",
+    "fail": "✗",
+    "undecided": "?",
+    "missing": "?",
+    "skip": "·",
+}
 _WORDS = {
     "promote": "Promote",
     "reject": "Reject",
@@ -46,7 +54,9 @@ def printable(text: str) -> str:
 
 
 METRICS = ("ttft", "tpot", "e2e")
-Curves = Mapping[str, Mapping[str, tuple[float, ...]]]  # arm -> metric -> 101 values in ms, 0th to 100th percentile
+Curves = Mapping[
+    str, Mapping[str, tuple[float, ...]]
+]  # arm -> metric -> 101 values in ms, 0th to 100th percentile
 
 Tails = Mapping[str, Mapping[str, Tail]]  # arm -> metric -> the 99th percentile
 
@@ -133,12 +143,17 @@ class Report:
     @property
     def decomposed(self) -> tuple[CellReport, ...]:
         """The cells whose throughput ratio can be decomposed, the main one first."""
-        return tuple(sorted((c for c in self.cells if c.decomposition), key=lambda c: c is not self.main))
+        return tuple(
+            sorted((c for c in self.cells if c.decomposition), key=lambda c: c is not self.main)
+        )
 
 
 def title_of(decomposition: Decomposition) -> str:
     """Return ``Why 2.44x and not 4.27x``."""
-    measured, promised = formatting.ratio(decomposition.throughput_ratio), formatting.ratio(decomposition.promised)
+    measured, promised = (
+        formatting.ratio(decomposition.throughput_ratio),
+        formatting.ratio(decomposition.promised),
+    )
     if decomposition.throughput_ratio < decomposition.promised:
         return f"Why {measured} and not {promised}"
     return f"Why {measured}, where the drafts promise {promised}"

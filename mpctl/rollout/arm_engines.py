@@ -35,7 +35,9 @@ class MeasuredEngine:
     argv: tuple[str, ...] = ()  # of the engine's process, where it is known
     kv_pool_tokens: int | None = None
     start: int = 0  # number of the engine start, where arms take turns
-    find_device: Callable[[], str] = str  # asked once per measurement where the engine does not report its device
+    find_device: Callable[[], str] = (
+        str  # asked once per measurement where the engine does not report its device
+    )
     model_revision: str = ""  # as pinned by the manifest
     name: str = ""  # of an engine that mpctl did not start
     image: str = ""  # as the platform runs it
@@ -89,7 +91,8 @@ class ArmEngines:
             served_tokens=facts.served_tokens,
             speculation=engine.spec,
             context_tokens=facts.context_tokens,
-            draft_digest=facts.draft_digest or str((engine.spec and engine.spec.settings.get("revision")) or ""),
+            draft_digest=facts.draft_digest
+            or str((engine.spec and engine.spec.settings.get("revision")) or ""),
             image=engine.image,
         )
         self.records.add(name, conditions)
@@ -103,7 +106,10 @@ class ArmEngines:
     def unscorable(self) -> str:
         """Return why the serving baseline cannot score, "" where it can."""
         baseline = self.engine_of(BASELINE)
-        adapters = any(kind.variant is not None and kind.variant.adapter for kind in self.records.workload.traffic)
+        adapters = any(
+            kind.variant is not None and kind.variant.adapter
+            for kind in self.records.workload.traffic
+        )
         return why_unscorable(baseline.spec, baseline.argv, adapters=adapters)
 
     def ask(
@@ -111,7 +117,9 @@ class ArmEngines:
     ) -> tuple[Answer, ...]:
         """Return an arm's answers; where it tells no ids, with those of their texts."""
         endpoint, salt = self.endpoint(arm), self.salt(arm, attempt)
-        answers = self.meter.ask(endpoint, asks, concurrency=concurrency, salt=salt, alternatives=alternatives)
+        answers = self.meter.ask(
+            endpoint, asks, concurrency=concurrency, salt=salt, alternatives=alternatives
+        )
         if all(answer.ids or answer.error for answer in answers):
             return answers
         return self.meter.tokenize(endpoint, asks, answers, concurrency=concurrency)
@@ -120,22 +128,37 @@ class ArmEngines:
         self, answers: Sequence[Answer | None], *, attempt: str, concurrency: int, alternatives: int
     ) -> list[Scored | None]:
         """Return the baseline's scores of the answers with token ids, in their places; None for all others."""
-        scorable = [answer for answer in answers if answer is not None and answer.ids and answer.prompt_ids]
+        scorable = [
+            answer for answer in answers if answer is not None and answer.ids and answer.prompt_ids
+        ]
         scores: Iterator[Scored | None] = iter(())
         if scorable:
             endpoint, salt = self.endpoint(BASELINE), self.salt(BASELINE, attempt)
             scores = iter(
-                self.meter.score(endpoint, scorable, alternatives=alternatives, concurrency=concurrency, salt=salt)
+                self.meter.score(
+                    endpoint,
+                    scorable,
+                    alternatives=alternatives,
+                    concurrency=concurrency,
+                    salt=salt,
+                )
             )
-        return [next(scores) if answer is not None and answer.ids and answer.prompt_ids else None for answer in answers]
+        return [
+            next(scores) if answer is not None and answer.ids and answer.prompt_ids else None
+            for answer in answers
+        ]
 
-    def send(self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, *, key: str, ids: bool) -> SentBlock:
+    def send(
+        self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, *, key: str, ids: bool
+    ) -> SentBlock:
         """Send a block; one of which a part of the load client was lost is invalid and is sent again. ``ids``: with
         token ids."""
         limit = self.records.workload.max_tokens
         try:
             endpoint = self._warm_engine(arm, cell)
-            return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, self.salt(arm), ids))
+            return self.meter.send(
+                endpoint, LoadOrder(prompts, cell, limit, key, self.salt(arm), ids)
+            )
         except BlockLost as lost:
             self.progress.note(f"{lost.message}; the block is invalid and is sent again")
         endpoint, again = self._warm_engine(arm, cell), self.salt(arm, "again")
@@ -150,7 +173,9 @@ class ArmEngines:
         if workload.warmup and (cell, arm, engine) not in self._warm:
             warm_engines = {other for _, name, other in self._warm if name == arm}
             if warm_engines and engine not in warm_engines and not measured.start:
-                self.progress.note(f"the {arm} is another engine since the last block; it is warmed up first")
+                self.progress.note(
+                    f"the {arm} is another engine since the last block; it is warmed up first"
+                )
             prompts, salt = workload.warmup_prompts(cell), self.salt(arm)
             self.meter.send(endpoint, LoadOrder(prompts, cell, workload.max_tokens, salt=salt))
             self._warm.add((cell, arm, engine))
@@ -162,8 +187,14 @@ def why_unscorable(spec: Spec | None, argv: Sequence[str], *, adapters: bool = F
     ``adapters``: requests name some."""
     if adapters or any(word.partition("=")[0] in _LORA for word in argv):
         return "a baseline with LoRA may stop when it scores (vllm-project/vllm#29955)"
-    thread = METHODS[spec.method].foreign_logprobs if spec is not None and spec.method in METHODS else ""
-    return f"a baseline with {spec.method} may score other tokens ({thread})" if spec is not None and thread else ""
+    thread = (
+        METHODS[spec.method].foreign_logprobs if spec is not None and spec.method in METHODS else ""
+    )
+    return (
+        f"a baseline with {spec.method} may score other tokens ({thread})"
+        if spec is not None and thread
+        else ""
+    )
 
 
 def engine_arguments(argv: tuple[str, ...]) -> tuple[str, ...]:

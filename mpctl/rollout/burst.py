@@ -33,7 +33,9 @@ def send_bursts(engines: ArmEngines, arms: tuple[str, ...]) -> None:
     if records.placement.users_set_load or not 0 < records.policy.max_failed_excess < 1:
         return
     variants = workload.variants
-    for parts in (variants, 1) if variants else (1,):  # variants share the requests, then each sends the rest
+    for parts in (
+        (variants, 1) if variants else (1,)
+    ):  # variants share the requests, then each sends the rest
         for kind in workload.traffic:
             prompts = workload.spare_prompts_of(kind)
             while prompts and (count := _missing_requests(records, arms, kind, parts)) > 0:
@@ -42,7 +44,9 @@ def send_bursts(engines: ArmEngines, arms: tuple[str, ...]) -> None:
                     break
 
 
-def _missing_requests(records: MeasurementRecords, arms: tuple[str, ...], kind: Traffic, parts: int) -> int:
+def _missing_requests(
+    records: MeasurementRecords, arms: tuple[str, ...], kind: Traffic, parts: int
+) -> int:
     """Return how many more requests of a class each arm needs; 0 or less if it needs none. ``parts``: of the class's
     requests, of which it sends one."""
     workload, burst = records.workload, records.burst_of(kind.name)
@@ -59,7 +63,9 @@ def _missing_requests(records: MeasurementRecords, arms: tuple[str, ...], kind: 
         names = (kind.name, *records.other_variants(kind.name))
         count += sum(len(records.replies(arms[-1], name)) for name in names)
     limit = records.policy.max_failed_excess
-    missing = (more_to_pass(burst.newly_failed, burst.newly_answered, count, limit, failing=False) or 0) - 1
+    missing = (
+        more_to_pass(burst.newly_failed, burst.newly_answered, count, limit, failing=False) or 0
+    ) - 1
     if missing <= 0 and _warms_up(records, kind.name):
         missing = _LEVEL
     return min(math.ceil(missing / parts), _MOST_REQUESTS - sent)
@@ -67,16 +73,31 @@ def _missing_requests(records: MeasurementRecords, arms: tuple[str, ...], kind: 
 
 def _warms_up(records: MeasurementRecords, traffic: str) -> bool:
     """Return whether one arm still becomes faster than the other over the last untimed requests."""
-    pairs = zip(records.replies(BASELINE, traffic), records.replies(CANDIDATE, traffic), strict=False)
-    times = [(base[1], cand[1]) for base, cand in pairs if not (base[0] or cand[0]) and base[1] and cand[1]]
+    pairs = zip(
+        records.replies(BASELINE, traffic), records.replies(CANDIDATE, traffic), strict=False
+    )
+    times = [
+        (base[1], cand[1])
+        for base, cand in pairs
+        if not (base[0] or cand[0]) and base[1] and cand[1]
+    ]
     return has_trend([math.log(cand / base) for base, cand in times[-_LEVEL:]], _TREND)
 
 
-def _send(engines: ArmEngines, arms: tuple[str, ...], kind: Traffic, prompts: tuple[Prompt, ...], count: int) -> None:
+def _send(
+    engines: ArmEngines,
+    arms: tuple[str, ...],
+    kind: Traffic,
+    prompts: tuple[Prompt, ...],
+    count: int,
+) -> None:
     """Send ``count`` requests of a class to each arm, none of which is measured."""
     records = engines.records
     workload, start = records.workload, len(records.replies(arms[-1], kind.name))
-    concurrency, max_tokens = max(workload.most, _CONCURRENCY), min(workload.max_tokens, _MAX_TOKENS)
+    concurrency, max_tokens = (
+        max(workload.most, _CONCURRENCY),
+        min(workload.max_tokens, _MAX_TOKENS),
+    )
     temperature = max(workload.temperatures)
     chosen = (prompts[number % len(prompts)] for number in range(start, start + count))
     asks = [Ask(BURST, body_of(prompt), max_tokens, temperature, stream=True) for prompt in chosen]
@@ -85,5 +106,7 @@ def _send(engines: ArmEngines, arms: tuple[str, ...], kind: Traffic, prompts: tu
         engines.progress.step("errors", detail)
         engines.note_conditions(arm)
         salt = engines.salt(arm, BURST)
-        answers = engines.meter.ask(engines.endpoint(arm), asks, concurrency=concurrency, salt=salt, alternatives=0)
+        answers = engines.meter.ask(
+            engines.endpoint(arm), asks, concurrency=concurrency, salt=salt, alternatives=0
+        )
         records.add_replies(arm, kind.name, [(answer.error, answer.seconds) for answer in answers])

@@ -33,7 +33,9 @@ class Decision:
     preserved: tuple[str, ...] = ()
 
 
-def decide_rollout(requested: Plan, live: Live, unfinished: Operation | None, *, holder: str | None = None) -> Decision:
+def decide_rollout(
+    requested: Plan, live: Live, unfinished: Operation | None, *, holder: str | None = None
+) -> Decision:
     """Decide about a rollout: the same command twice continues where the first was stopped, or finds it done.
 
     ``requested``: what the command would open now; ``holder``: the operator that works on the service.
@@ -44,8 +46,14 @@ def decide_rollout(requested: Plan, live: Live, unfinished: Operation | None, *,
     if unfinished is not None:
         plan = unfinished.plan
         same = plan.kind is Kind.ROLLOUT and plan.goal == requested.goal
-        undoes_same = plan.rollback.automatic and plan.baseline == requested.goal  # the same rollout, after it failed
-        if holder is not None and (not same or plan.terms_other_than(requested)) and not undoes_same:
+        undoes_same = (
+            plan.rollback.automatic and plan.baseline == requested.goal
+        )  # the same rollout, after it failed
+        if (
+            holder is not None
+            and (not same or plan.terms_other_than(requested))
+            and not undoes_same
+        ):
             raise Conflict(
                 f"service {live.namespace}/{live.name} is held by {holder}: {unfinished.id} ({plan.spec_text}), since "
                 f"{unfinished.opened_at}",
@@ -112,7 +120,9 @@ class History:
         read = None if unfinished is None else unfinished.read(revisions)
         newest = max(live_revisions(entries), default=0)
         recorded = next((r for r in revisions if r.number == newest), None)
-        return cls(read, last_change(entries), revisions, lost_revisions(entries, revisions), recorded)
+        return cls(
+            read, last_change(entries), revisions, lost_revisions(entries, revisions), recorded
+        )
 
 
 def decide_rollback(
@@ -149,7 +159,9 @@ def decide_rollback(
             baseline=Manifest.of(live.text),
             goal=Manifest.of(revision.text, revision.number),
             spec=revision.spec,
-            baseline_spec=newest.spec if newest is not None and newest.text == live.text else serving,
+            baseline_spec=newest.spec
+            if newest is not None and newest.text == live.text
+            else serving,
             why=f"rollback to revision {revision.number}",
             overwrites=exact,
         ),
@@ -157,12 +169,21 @@ def decide_rollback(
 
 
 def _undo(
-    live: Live, unfinished: Operation, revisions: tuple[Revision, ...], to_revision: int | None, *, exact: bool
+    live: Live,
+    unfinished: Operation,
+    revisions: tuple[Revision, ...],
+    to_revision: int | None,
+    *,
+    exact: bool,
 ) -> Decision:
     plan = unfinished.plan
     if exact and Manifest.of(live.text) not in (plan.baseline, plan.goal):
-        forced = replacing_rollback(unfinished, why=f"{unfinished.id} undone by hand over a foreign change")
-        return Decision(Act.OPEN, plan=replace(forced, baseline=Manifest.of(live.text), overwrites=True))
+        forced = replacing_rollback(
+            unfinished, why=f"{unfinished.id} undone by hand over a foreign change"
+        )
+        return Decision(
+            Act.OPEN, plan=replace(forced, baseline=Manifest.of(live.text), overwrites=True)
+        )
     if plan.kind is Kind.ROLLBACK:
         if to_revision not in (None, plan.goal.number):
             raise Conflict(
@@ -229,7 +250,8 @@ def accepting_downtime(decision: Decision) -> Decision:
             undoes=operation.id,
             automatic=False,
             # The retained baseline may be gone by then, and the restored service have the traffic.
-            uses_retained_baseline=plan.rollback.uses_retained_baseline and "unshift" not in operation.done,
+            uses_retained_baseline=plan.rollback.uses_retained_baseline
+            and "unshift" not in operation.done,
         ),
     )
     return Decision(Act.OPEN, plan=with_downtime)
@@ -267,7 +289,9 @@ def _target(live: Live, history: History, number: int | None) -> Revision:
             hint="restore it from a copy, or choose another with --to-revision",
         )
     if not revisions:
-        raise InputError(f"service {live.name} has no recorded revision", hint="nothing was rolled out yet")
+        raise InputError(
+            f"service {live.name} has no recorded revision", hint="nothing was rolled out yet"
+        )
     if number is None:
         raise InputError(
             f"no rollout of service {live.name} was promoted; there are revisions {recorded}",
@@ -276,7 +300,9 @@ def _target(live: Live, history: History, number: int | None) -> Revision:
     for revision in revisions:
         if revision.number == number:
             if wanted is not None:
-                wanted.read(revisions)  # raises where the revision is not the one that the ledger names
+                wanted.read(
+                    revisions
+                )  # raises where the revision is not the one that the ledger names
             return revision
     raise InputError(
         f"service {live.name} has no revision {number}; there are {recorded}",

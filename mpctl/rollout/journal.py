@@ -38,7 +38,9 @@ class Journal:
         self._operations[operation_id] = operation
         return operation
 
-    def open(self, operation_id: str, plan: Plan, *, then: str, with_next: bool = False) -> Operation:
+    def open(
+        self, operation_id: str, plan: Plan, *, then: str, with_next: bool = False
+    ) -> Operation:
         """Write a plan down as a new operation. ``then``: its first step, which is about to act."""
         data = {"plan": plan.to_record()}
         entry = self._append(operation_id, Event.OPENED, data=data, then=then, with_next=with_next)
@@ -46,24 +48,40 @@ class Journal:
 
     def begin(self, operation: Operation, step: str) -> Operation:
         """Write down that a step is about to act, unless an entry says so."""
-        return operation if operation.begun == step else self._extended(self._append(operation.id, Event.BEGUN, step))
+        return (
+            operation
+            if operation.begun == step
+            else self._extended(self._append(operation.id, Event.BEGUN, step))
+        )
 
     def done(
-        self, operation: Operation, step: str, result: StepResult, *, then: str = "", with_next: bool = False
+        self,
+        operation: Operation,
+        step: str,
+        result: StepResult,
+        *,
+        then: str = "",
+        with_next: bool = False,
     ) -> Operation:
         """Write down what a step found out, and that the step ``then`` is about to act."""
         data = result.to_record()
-        return self._extended(self._append(operation.id, Event.DONE, step, data, then=then, with_next=with_next))
+        return self._extended(
+            self._append(operation.id, Event.DONE, step, data, then=then, with_next=with_next)
+        )
 
     def fail(self, operation_id: str, reason: str) -> Operation:
         """Write down why the step that was begun could not act."""
         begun = self._operations[operation_id].begun
         return self._extended(self._append(operation_id, Event.FAILED, begun, {"reason": reason}))
 
-    def close(self, operation_id: str, ending: Ending, detail: str, *, with_next: bool = False) -> Operation:
+    def close(
+        self, operation_id: str, ending: Ending, detail: str, *, with_next: bool = False
+    ) -> Operation:
         """Write down how an operation ended."""
         data = {"ending": ending.value, "detail": detail}
-        return self._extended(self._append(operation_id, Event.CLOSED, data=data, with_next=with_next))
+        return self._extended(
+            self._append(operation_id, Event.CLOSED, data=data, with_next=with_next)
+        )
 
     def _append(
         self,

@@ -133,7 +133,8 @@ def read_ledger(text: str, *, where: str) -> tuple[Entry, ...]:
             entries.append(Entry.from_line(line))
         except (ValueError, RecursionError) as error:
             raise MpctlError(
-                f"{where}:{number}: not a ledger entry ({error})", hint="restore the file; nothing was changed"
+                f"{where}:{number}: not a ledger entry ({error})",
+                hint="restore the file; nothing was changed",
             ) from error
     return checked_chain(entries, where=where)
 
@@ -167,7 +168,9 @@ def recorded_revisions(entries: Iterable[Entry]) -> frozenset[int]:
     """Numbers of all revisions that the ledger names."""
     entries = tuple(entries)
     goals = (_named(entry, "goal") for entry in entries if entry.event is Event.OPENED)
-    return live_revisions(entries) | {number for number in goals if isinstance(number, int) and number > 0}
+    return live_revisions(entries) | {
+        number for number in goals if isinstance(number, int) and number > 0
+    }
 
 
 def _starts_from_live(entry: Entry) -> bool:
@@ -194,7 +197,10 @@ def lost_revisions(entries: Iterable[Entry], revisions: Iterable[Revision]) -> t
 def lost_history(entries: Iterable[Entry], revisions: Iterable[Revision]) -> tuple[str, ...]:
     """Describe the differences between ledger and revisions; empty when they agree."""
     entries, revisions = tuple(entries), tuple(revisions)
-    gaps = [f"revision {number} is lost: the ledger names it" for number in lost_revisions(entries, revisions)]
+    gaps = [
+        f"revision {number} is lost: the ledger names it"
+        for number in lost_revisions(entries, revisions)
+    ]
     operations = {entry.operation for entry in entries}
     lost = dict.fromkeys(r.operation for r in revisions if r.operation not in operations)
     return (*gaps, *(f"the ledger has lost {name}, which recorded a revision" for name in lost))

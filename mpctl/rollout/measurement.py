@@ -22,7 +22,13 @@ from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.rollout.arm_engines import ArmEngines
 from mpctl.rollout.burst import send_bursts
-from mpctl.rollout.measurement_records import ANSWERS, CALIBRATION, ROUND_ANSWERS, MeasurementRecords, block_name
+from mpctl.rollout.measurement_records import (
+    ANSWERS,
+    CALIBRATION,
+    ROUND_ANSWERS,
+    MeasurementRecords,
+    block_name,
+)
 from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import RoundProgress
 from mpctl.rollout.round_comparison import BASELINE_LEFT, RoundComparison
@@ -115,7 +121,9 @@ class Measurement:
         if self.records.calibration() is not None:
             return
         most, progress = self.records.workload.most, self.engines.progress
-        progress.step("calibrate", f"the load client against a server of known timing, {most} at once")
+        progress.step(
+            "calibrate", f"the load client against a server of known timing, {most} at once"
+        )
         calibration = self.engines.meter.calibrate(most)
         if calibration is None:
             progress.note("the load client could not be calibrated here")
@@ -166,7 +174,9 @@ class Measurement:
         analysis = Analysis.of(self.records.run(rounds), policy, planned=rounds)
         noise = MeasurementNoise.of(analysis, f"the first {rounds} rounds")
         order = analysis.cells[0].order
-        warning = power_warning(noise, self.records.workload, policy, order) if noise is not None else ""
+        warning = (
+            power_warning(noise, self.records.workload, policy, order) if noise is not None else ""
+        )
         if warning:
             self.engines.progress.note(warning)
 
@@ -182,7 +192,9 @@ class Measurement:
         records, progress = self.records, self.engines.progress
         in_turns = records.placement is Placement.TURNS
         per_round = len(arms) * len(records.workload.cells)
-        for number, (cell, arm) in enumerate(records.order(arms, repeat), start=repeat * per_round + 1):
+        for number, (cell, arm) in enumerate(
+            records.order(arms, repeat), start=repeat * per_round + 1
+        ):
             if records.block(cell, arm, repeat) is not None:
                 continue
             where = f"block {number} of at most {records.workload.repeats * per_round}: {arm}, {cell.label}"
@@ -198,18 +210,24 @@ class Measurement:
     def _block(self, cell: Cell, arm: str, repeat: int) -> Block:
         """Send a block, and write it with its round."""
         records, compares_ids = self.records, cell.greedy and self.compares and self.fidelity != OFF
-        prompts, key = records.workload.slice(cell, repeat), f"{records.id}/{block_name(cell, arm, repeat)}"
+        prompts, key = (
+            records.workload.slice(cell, repeat),
+            f"{records.id}/{block_name(cell, arm, repeat)}",
+        )
         try:
             sent = self.engines.send(arm, prompts, cell, key=key, ids=compares_ids)
             block = sent.block(cell, arm=arm, repeat=repeat, prompts=prompts)
         except (BlockError, CounterError) as error:
             raise MpctlError(
-                f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}", hint=error.hint
+                f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}",
+                hint=error.hint,
             ) from error
         if repeat == 0 and (why := saturation(records.calibration(), sent.result)):
             self.engines.progress.note(f"{cell.label}, {arm}: {why}")
         if block.first_error and not any(b.first_error for b in records.blocks() if b.arm == arm):
-            self.engines.progress.note(f"{cell.label}, {arm}: a request failed with {block.first_error}")
+            self.engines.progress.note(
+                f"{cell.label}, {arm}: a request failed with {block.first_error}"
+            )
         if compares_ids:
             self.answers.keep(block, sent.result)
         records.add_block(block, sent.result)
@@ -239,7 +257,10 @@ class Measurement:
             records.add(ROUND_ANSWERS, check)
 
 
-_FIGURES = (("throughput_ratio", "throughput ratio"), ("time_per_token_ratio", "time-per-token ratio"))
+_FIGURES = (
+    ("throughput_ratio", "throughput ratio"),
+    ("time_per_token_ratio", "time-per-token ratio"),
+)
 
 
 def figures_of(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:

@@ -128,7 +128,9 @@ class MeasurementRecords:
         """Return the number of whole rounds, of every arm that has a first one."""
         arms = [arm for arm in (BASELINE, CANDIDATE) if self.has_round(arm, 0)]
         done = 0
-        while arms and done < self.workload.repeats and all(self.has_round(arm, done) for arm in arms):
+        while (
+            arms and done < self.workload.repeats and all(self.has_round(arm, done) for arm in arms)
+        ):
             done += 1
         return done
 
@@ -155,7 +157,10 @@ class MeasurementRecords:
 
     def conditions(self) -> dict[str, ArmConditions]:
         """Return the conditions of each arm as far as they are noted."""
-        noted = {arm: self.read(f"conditions-{arm}", ArmConditions.from_record) for arm in (BASELINE, CANDIDATE)}
+        noted = {
+            arm: self.read(f"conditions-{arm}", ArmConditions.from_record)
+            for arm in (BASELINE, CANDIDATE)
+        }
         return {arm: conditions for arm, conditions in noted.items() if conditions is not None}
 
     def calibration(self) -> Calibration | None:
@@ -187,17 +192,25 @@ class MeasurementRecords:
 
     def replies(self, arm: str, traffic: str) -> list[Reply]:
         """Return an arm's replies to the untimed requests of a class."""
-        return [(str(error), float(seconds)) for error, seconds in self._stored_replies(arm).get(traffic, ())]
+        return [
+            (str(error), float(seconds))
+            for error, seconds in self._stored_replies(arm).get(traffic, ())
+        ]
 
     def add_replies(self, arm: str, traffic: str, replies: Sequence[Reply]) -> None:
         """Write further replies with the next round."""
         stored = self._stored_replies(arm)
-        self._pending[f"{BURST}-{arm}"] = {**stored, traffic: [*stored.get(traffic, ()), *map(list, replies)]}
+        self._pending[f"{BURST}-{arm}"] = {
+            **stored,
+            traffic: [*stored.get(traffic, ()), *map(list, replies)],
+        }
 
     def burst_of(self, traffic: str) -> Burst:
         """Return the requests before the rounds that count for a class, those of the pass of answers included."""
         others = [self._class_burst(name) for name in self.other_variants(traffic)]
-        burst = replace(self._class_burst(traffic), elsewhere=sum(other.answered_alike for other in others))
+        burst = replace(
+            self._class_burst(traffic), elsewhere=sum(other.answered_alike for other in others)
+        )
         return burst + (self.read(BURST, Burst.from_record) or Burst())
 
     def _class_burst(self, traffic: str) -> Burst:
@@ -206,11 +219,15 @@ class MeasurementRecords:
     def other_variants(self, traffic: str) -> list[str]:
         """Return the other variants of a variant's class."""
         classes = {kind.name: kind.variant.of for kind in self.workload.traffic if kind.variant}
-        return [name for name, of in classes.items() if name != traffic and of == classes.get(traffic)]
+        return [
+            name for name, of in classes.items() if name != traffic and of == classes.get(traffic)
+        ]
 
     def interim(self, rounds: int) -> tuple[Analysis, Verdict]:
         """Ask the gate after ``rounds``. The intervals are adjusted for repeated interim analyses."""
-        analysis, verdict = judge_run(self.run(rounds), self.policy, rounds=rounds, planned=self.workload.repeats)
+        analysis, verdict = judge_run(
+            self.run(rounds), self.policy, rounds=rounds, planned=self.workload.repeats
+        )
         self._pending[f"interim-{rounds}"] = encode(verdict)
         return analysis, verdict
 
@@ -232,7 +249,9 @@ class MeasurementRecords:
             blocks=self.blocks(rounds),
             arms=self.conditions(),
             prompts={
-                kind.name: PromptSet(kind.name, kind.digest(), kind.count, kind.repeated, kind.alike, kind.variant)
+                kind.name: PromptSet(
+                    kind.name, kind.digest(), kind.count, kind.repeated, kind.alike, kind.variant
+                )
                 for kind in workload.traffic
             },
             shares=workload.shares,
@@ -247,11 +266,17 @@ class MeasurementRecords:
             round_answers=self.answers(ROUND_ANSWERS),
             accepted=workload.accepted,
             earlier=self.earlier,
-            bursts={kind.name: burst for kind in workload.traffic if (burst := self.burst_of(kind.name)).requests},
+            bursts={
+                kind.name: burst
+                for kind in workload.traffic
+                if (burst := self.burst_of(kind.name)).requests
+            },
         )
 
 
-def load_record(store: Store, operation: str, name: str, read: Callable[[dict[str, Any]], _Value]) -> _Value | None:
+def load_record(
+    store: Store, operation: str, name: str, read: Callable[[dict[str, Any]], _Value]
+) -> _Value | None:
     """Read an operation's record with ``read``; None when there is none.
 
     Raises:

@@ -64,10 +64,14 @@ class Operation:
     plan: Plan
     opened_at: str  # RFC 3339
     who: str
-    done: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # finished steps with their results' records
+    done: Mapping[str, Mapping[str, Any]] = field(
+        default_factory=dict
+    )  # finished steps with their results' records
     begun: str = ""  # the step that acts, or acted when the command died
     failure: str = ""  # why a step failed; the rollback is then to come
-    replicas: int | None = None  # that ran when an interrupted rollback continued, where more than the plan found
+    replicas: int | None = (
+        None  # that ran when an interrupted rollback continued, where more than the plan found
+    )
     ending: Ending | None = None
     closed_at: str = ""
     detail: str = ""  # the reason for the ending
@@ -120,7 +124,9 @@ class Operation:
             case Event.BEGUN:
                 return replace(self, begun=entry.step)
             case Event.DONE if entry.step == RESIZED:
-                return replace(self, begun=entry.then, replicas=ResizeResult.from_record(entry.data).replicas)
+                return replace(
+                    self, begun=entry.then, replicas=ResizeResult.from_record(entry.data).replicas
+                )
             case Event.DONE:
                 return replace(self, begun=entry.then, done={**self.done, entry.step: entry.data})
             case Event.FAILED:
@@ -143,13 +149,17 @@ class Operation:
 def operation_opened_by(entry: Entry) -> Operation:
     """The operation that an OPENED entry begins."""
     plan = Plan.from_record(entry.data["plan"])
-    return Operation(id=entry.operation, plan=plan, opened_at=entry.at, who=entry.who, begun=entry.then)
+    return Operation(
+        id=entry.operation, plan=plan, opened_at=entry.at, who=entry.who, begun=entry.then
+    )
 
 
 def withdrawn(every: Iterable[Operation]) -> frozenset[str]:
     """Digests of manifests with a head that a refresh made and that was rolled back: they are never armed again."""
     ended = [op for op in every if op.ending is not None]
-    promoted_refreshes = {op.plan.goal.digest for op in ended if op.ending is Ending.PROMOTED and op.plan.cause}
+    promoted_refreshes = {
+        op.plan.goal.digest for op in ended if op.ending is Ending.PROMOTED and op.plan.cause
+    }
     back = (op for op in ended if op.plan.kind is Kind.ROLLBACK and op.ending is Ending.ROLLED_BACK)
     return frozenset(op.plan.baseline.digest for op in back) & promoted_refreshes
 
@@ -171,7 +181,9 @@ def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:
 
     for entry in entries:
         what = f"entry {entry.seq} of the ledger, written by {entry.who}"
-        by_id[entry.operation] = restored(what, extended, entry, hint="restore the ledger; nothing was changed")
+        by_id[entry.operation] = restored(
+            what, extended, entry, hint="restore the ledger; nothing was changed"
+        )
     return tuple(by_id.values())
 
 
@@ -181,7 +193,8 @@ def last_change(entries: Iterable[Entry]) -> Operation | None:
     changed = [
         op
         for op in operations(entries)
-        if op.ending is Ending.PROMOTED or (op.ending is Ending.ROLLED_BACK and not op.plan.rollback.automatic)
+        if op.ending is Ending.PROMOTED
+        or (op.ending is Ending.ROLLED_BACK and not op.plan.rollback.automatic)
     ]
     return changed[-1] if changed else None
 
@@ -222,11 +235,16 @@ def prunable(entries: Sequence[Entry], keep: int = KEPT_OPERATIONS) -> frozenset
     retained = {operation.id for operation in recent[max(len(recent) - keep, 0) :]}
     retained |= {operation.id for operation in every if operation.ending is None}
     named = {name for o in every if o.id in retained for name in (o.id, o.plan.workload)}
-    return frozenset(name for o in every for name in (o.id, o.plan.workload) if name and name not in named)
+    return frozenset(
+        name for o in every for name in (o.id, o.plan.workload) if name and name not in named
+    )
 
 
 def require_finished(
-    title: str, command: Callable[[str], str], entries: Sequence[Entry], retained: RetainedBaseline | None
+    title: str,
+    command: Callable[[str], str],
+    entries: Sequence[Entry],
+    retained: RetainedBaseline | None,
 ) -> None:
     """Refuse to delete a history that something still needs. ``command``: a verb as a command on the service.
 
@@ -234,7 +252,10 @@ def require_finished(
         Conflict: an operation is unfinished, or a retained baseline runs.
     """
     if (refresh := unfinished_refresh(entries)) is not None:
-        raise Conflict(f"{refresh.id} of {title} is unfinished", hint=f"'{command('abandon')}' ends the training")
+        raise Conflict(
+            f"{refresh.id} of {title} is unfinished",
+            hint=f"'{command('abandon')}' ends the training",
+        )
     operation = unfinished_operation(entries)
     if operation is not None:
         raise Conflict(
@@ -243,10 +264,16 @@ def require_finished(
             "it where it stands",
         )
     if retained is not None or unfinished_retirement(entries) is not None:
-        raise Conflict(f"{title} has a retained baseline", hint=f"stop it with '{command('retire')}'")
+        raise Conflict(
+            f"{title} has a retained baseline", hint=f"stop it with '{command('retire')}'"
+        )
 
 
-def only_copies(entries: Sequence[Entry], revisions: Sequence[Revision], live: str | None) -> tuple[int, ...]:
+def only_copies(
+    entries: Sequence[Entry], revisions: Sequence[Revision], live: str | None
+) -> tuple[int, ...]:
     """Numbers of the revisions that served and differ from the live manifest: nothing else restores them."""
     served = live_revisions(entries)
-    return tuple(r.number for r in revisions if r.text != live and (r.number in served or not entries))
+    return tuple(
+        r.number for r in revisions if r.text != live and (r.number in served or not entries)
+    )

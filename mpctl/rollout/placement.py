@@ -20,7 +20,11 @@ _BESIDE_ROUNDS = 8  # at least; for the sake of fewer no more prompts are sent a
 _NEEDED = 500.0  # requests to the candidate that show 1.25x in 9 of 10 measurements
 _LEAST_MIN = 10.0  # of a measurement by users' requests: a few of their bursts
 _LEAST_PER_POD = 0.1  # requests/s; fewer take hours
-_SLOWED, _SLOWED_BUSY, _BUSY_PER_POD = 25, 160, 1.5  # users' requests until a candidate of half the speed is stopped
+_SLOWED, _SLOWED_BUSY, _BUSY_PER_POD = (
+    25,
+    160,
+    1.5,
+)  # users' requests until a candidate of half the speed is stopped
 _OUT = "take the service out of traffic and run the same command again"
 
 
@@ -121,7 +125,9 @@ def choose_placement(users: UserLoad, room: Room, wishes: PlacementWishes) -> Pl
     return _chosen(chosen, users, options)
 
 
-def _as_asked(placement: Placement, users: UserLoad, options: dict[Placement, PlacementOption]) -> PlacementChoice:
+def _as_asked(
+    placement: Placement, users: UserLoad, options: dict[Placement, PlacementOption]
+) -> PlacementChoice:
     if placement is Placement.SERVICE:
         if users.seen:
             raise Refused(
@@ -138,7 +144,9 @@ def _as_asked(placement: Placement, users: UserLoad, options: dict[Placement, Pl
     return _chosen(option, users, options)
 
 
-def _chosen(option: PlacementOption, users: UserLoad, options: dict[Placement, PlacementOption]) -> PlacementChoice:
+def _chosen(
+    option: PlacementOption, users: UserLoad, options: dict[Placement, PlacementOption]
+) -> PlacementChoice:
     others = [other for name, other in options.items() if name is not option.placement]
     load = _sentence(users.describe())
     if users.seen:
@@ -154,7 +162,9 @@ def _chosen(option: PlacementOption, users: UserLoad, options: dict[Placement, P
         per_pod = users.requests_per_s / (users.pods + (option.placement is Placement.SPLIT))
         judged = f" Judged at {per_pod:.2g} requests/s per pod; saturation is not judged."
     why = f"{load} {how}, about {math.ceil(option.minutes)} min, {option.effect}.{judged}"
-    return PlacementChoice(option.placement, why, option.minutes, tuple(others), share_of(option.placement, users.pods))
+    return PlacementChoice(
+        option.placement, why, option.minutes, tuple(others), share_of(option.placement, users.pods)
+    )
 
 
 def _later(users: UserLoad) -> str:
@@ -189,7 +199,9 @@ def at_users_load(workload: Workload, users: UserLoad, *, rounds: int | None) ->
     return workload
 
 
-def _options(users: UserLoad, room: Room, wishes: PlacementWishes) -> dict[Placement, PlacementOption]:
+def _options(
+    users: UserLoad, room: Room, wishes: PlacementWishes
+) -> dict[Placement, PlacementOption]:
     """Every placement beside users, in the order of preference."""
     pair = (2 * room.start_s + 2 * room.block_s) / 60
     options = (
@@ -207,7 +219,9 @@ def _pair_fault(room: Room) -> str:
     if room.engines >= 2:
         return ""
     free = "none is" if room.engines == 0 else "1 is"
-    return f"needs room for 2 engines, {free} free" + (f" ({room.shortage})" if room.shortage else "")
+    return f"needs room for 2 engines, {free} free" + (
+        f" ({room.shortage})" if room.shortage else ""
+    )
 
 
 def _turns(room: Room, wishes: PlacementWishes) -> PlacementOption:
@@ -217,7 +231,9 @@ def _turns(room: Room, wishes: PlacementWishes) -> PlacementOption:
     if not fault and room.pairs < TURNS_LEAST:
         fault = f"{room.pairs} pairs of turns decide nothing: --repeats {TURNS_LEAST} or more"
     if not fault and room.engines < 1:
-        fault = "needs room for 1 engine, none is free" + (f" ({room.shortage})" if room.shortage else "")
+        fault = "needs room for 1 engine, none is free" + (
+            f" ({room.shortage})" if room.shortage else ""
+        )
     if not fault and minutes * 60 > wishes.limit_s:
         fault = (
             f"about {math.ceil(minutes)} min, as {2 * room.pairs} engine starts take {room.start_s:.0f} s each, above "
@@ -228,7 +244,9 @@ def _turns(room: Room, wishes: PlacementWishes) -> PlacementOption:
 
 def _split_effect(users: UserLoad) -> str:
     share = share_of(Placement.SPLIT, users.pods)
-    slowed = _SLOWED if users.per_pod <= _BUSY_PER_POD else _SLOWED_BUSY  # a small share of busy pods flatters it
+    slowed = (
+        _SLOWED if users.per_pod <= _BUSY_PER_POD else _SLOWED_BUSY
+    )  # a small share of busy pods flatters it
     return (
         f"{share} % of users' requests meet the candidate; if it is half as fast, about {slowed} are slowed first "
         f"(--users-share {share} consents)"
@@ -243,7 +261,9 @@ def _by_users(
     share = share_of(placement, users.pods)
     to_candidate = users.requests_per_s * share / 100
     minutes = max(_NEEDED / to_candidate / 60, _LEAST_MIN) if to_candidate else math.inf
-    return PlacementOption(placement, minutes, _users_fault(mirrors, share, minutes, users, room, wishes), effect)
+    return PlacementOption(
+        placement, minutes, _users_fault(mirrors, share, minutes, users, room, wishes), effect
+    )
 
 
 def _users_fault(  # noqa: PLR0911

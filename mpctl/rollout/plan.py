@@ -45,7 +45,9 @@ class UsersPlan(Record):
 
     placement: Placement = Placement.SERVICE
     load: UserLoad | None = None  # that users brought before; None where nobody read it
-    share_percent: int = 0  # share of users' requests that may meet the candidate while it is measured
+    share_percent: int = (
+        0  # share of users' requests that may meet the candidate while it is measured
+    )
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ class BakePlan(Record):
     """The time for which the promoted arm is watched under users' traffic before the rollout ends."""
 
     seconds: float = 0.0
-    restarts_baseline: bool = False  # where pods are replaced, the baseline is started again for that time
+    restarts_baseline: bool = (
+        False  # where pods are replaced, the baseline is started again for that time
+    )
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,9 @@ class RollbackPlan(Record):
     """What a rollback undoes, and how."""
 
     undoes: str | None = None  # the operation
-    automatic: bool = False  # the undone rollout itself asked for it, so its command continues with it
+    automatic: bool = (
+        False  # the undone rollout itself asked for it, so its command continues with it
+    )
     uses_retained_baseline: bool = False  # gives it the route before anything else
     # Where the goal also has another writer's changes: the revision to restore, else 0; and the paths of those changes.
     restored_revision: int = 0
@@ -101,7 +107,9 @@ class Plan(Record):
     target_model: str = ""  # the model it drafts for
     downtime: bool = False  # the service may be down while an engine starts
     scaling: dict[str, Any] | None = None  # the autoscaler as it was found; None without one
-    overwrites: bool = False  # ``baseline`` is another writer's change, which was asked to be overwritten
+    overwrites: bool = (
+        False  # ``baseline`` is another writer's change, which was asked to be overwritten
+    )
     load: str = "local"  # where the load client runs: local (the machine of the command) or job (the cluster)
     route: dict[str, Any] | None = None  # users' route as it was found; None where none is touched
     users: UsersPlan = UsersPlan()
@@ -110,10 +118,16 @@ class Plan(Record):
     rollback: RollbackPlan = RollbackPlan()
     deletes_retained_baseline: bool = False  # an older rollout's, before anything starts
     by: str = ""  # the program that decided by itself, ``watch``; empty for a person
-    prediction: dict[str, Any] | None = None  # the payoff model's, before anything was measured; None without a figure
-    fidelity: str = "off"  # the pass of answers before speed: one of experiment.answer_sets.FIDELITIES
+    prediction: dict[str, Any] | None = (
+        None  # the payoff model's, before anything was measured; None without a figure
+    )
+    fidelity: str = (
+        "off"  # the pass of answers before speed: one of experiment.answer_sets.FIDELITIES
+    )
     earlier: int = 0  # measurements of the same pair that did not promote, across which the gate's error is spent
-    engine: dict[str, str] = field(default_factory=dict)  # what decides its answers besides speculation
+    engine: dict[str, str] = field(
+        default_factory=dict
+    )  # what decides its answers besides speculation
     cause: str = ""  # the refresh that made the draft of a rollout
 
     @property
@@ -185,4 +199,6 @@ class Plan(Record):
     def digest(self) -> str:
         """sha256 over the whole plan, for reports; numbers of revisions, given when it is opened, do not count."""
         named = {"baseline": self.baseline.digest, "goal": self.goal.digest}
-        return hashlib.sha256(json.dumps({**self.to_record(), **named}, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps({**self.to_record(), **named}, sort_keys=True).encode()
+        ).hexdigest()

@@ -102,7 +102,9 @@ class LoadOrder:
     prompts: tuple[Prompt, ...]
     cell: Cell
     max_tokens: int
-    key: str = ""  # names the block: a client that outlives a command finds by it what it sent already
+    key: str = (
+        ""  # names the block: a client that outlives a command finds by it what it sent already
+    )
     salt: str = ""  # of the prefix cache: requests with different salts share nothing in it
     token_ids: bool = False  # ask for those of prompts and answers
 
@@ -123,7 +125,13 @@ class SentBlock:
             CounterError: the counters cannot be differenced.
         """
         return Block.of(
-            self.result, arm=arm, cell=cell, repeat=repeat, prompts=prompts, before=self.before, after=self.after
+            self.result,
+            arm=arm,
+            cell=cell,
+            repeat=repeat,
+            prompts=prompts,
+            before=self.before,
+            after=self.after,
         )
 
 
@@ -323,7 +331,12 @@ class Platform(Protocol):
         """
 
     def promote(
-        self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, candidate_serves: bool = False
+        self,
+        arm: Arm,
+        *,
+        expect: tuple[Arm, ...],
+        downtime: bool = False,
+        candidate_serves: bool = False,
     ) -> None:
         """Make ``arm`` the service: its manifest is the live one and it gets all the traffic.
 
@@ -342,7 +355,9 @@ class Platform(Protocol):
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
         """Paths of the fields in which two manifests differ beyond speculation and the draft's staging."""
 
-    def describe_foreign_change(self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None) -> str | None:
+    def describe_foreign_change(
+        self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None
+    ) -> str | None:
         """Describe what another writer did to the service: who, when and which fields; None where nothing is found.
 
         ``known``: the arms whose manifests may be live; ``scaling``: the autoscaler as an operation recorded it.
@@ -389,7 +404,9 @@ class RecordCounts:
             (self.others, "lock or log", "locks and logs"),
         )
         return ", ".join(
-            f"{number} {singular if number == 1 else plural}" for number, singular, plural in counted if number
+            f"{number} {singular if number == 1 else plural}"
+            for number, singular, plural in counted
+            if number
         )
 
 
@@ -409,12 +426,18 @@ class Store(Protocol):
         """Write entries durably before returning; a crash may leave the first of them. ``with_next``: they may be
         written with the next ones, and lost until then."""
 
-    def save(self, operation: str, name: str, record: dict[str, Any], *, only: bool = False) -> None:
+    def save(
+        self, operation: str, name: str, record: dict[str, Any], *, only: bool = False
+    ) -> None:
         """Keep a record of an operation; atomic, replaces one of the same name. ``only``: the operation has no other;
         replaces one that cannot be read, too, and is durable with the next entry."""
 
     def save_all(
-        self, operation: str, records: Mapping[str, dict[str, Any]], *, raw: Mapping[str, dict[str, Any]] | None = None
+        self,
+        operation: str,
+        records: Mapping[str, dict[str, Any]],
+        *,
+        raw: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         """Keep several records of an operation with as few writes as possible, durably with the next entry, or earlier.
         ``raw``: records that nothing reads again, left out where there is no room."""
@@ -467,19 +490,36 @@ class Meter(Protocol):
         """Send a block; without a key whatever was sent before."""
 
     def ask(
-        self, endpoint: Endpoint, asks: Sequence[Ask], *, concurrency: int, salt: str, alternatives: int = 2
+        self,
+        endpoint: Endpoint,
+        asks: Sequence[Ask],
+        *,
+        concurrency: int,
+        salt: str,
+        alternatives: int = 2,
     ) -> tuple[Answer, ...]:
         """Return the answers in the order of ``asks``; one that failed has its error. ``salt``: of the prefix cache;
         ``alternatives``: of each token, 2 to 20, or 0 for the text alone; more than 2 come with the answer."""
 
     def score(
-        self, endpoint: Endpoint, answers: Sequence[Answer], *, alternatives: int, concurrency: int, salt: str
+        self,
+        endpoint: Endpoint,
+        answers: Sequence[Answer],
+        *,
+        alternatives: int,
+        concurrency: int,
+        salt: str,
     ) -> tuple[Scored | None, ...]:
         """Return the engine's log probabilities of answers' tokens and of as many alternatives, 1 to 20; None where it
         gives none. ``salt``: another than that of the answers."""
 
     def tokenize(
-        self, endpoint: Endpoint, asks: Sequence[Ask], answers: Sequence[Answer], *, concurrency: int
+        self,
+        endpoint: Endpoint,
+        asks: Sequence[Ask],
+        answers: Sequence[Answer],
+        *,
+        concurrency: int,
     ) -> tuple[Answer, ...]:
         """Return the answers with the token ids of their prompts and texts, of those without; an engine that does not
         tokenize leaves them as they are."""

@@ -21,7 +21,9 @@ from mpctl.rollout.revision import Manifest, Revision, text_digest
 from mpctl.rollout.steps.verify import VerificationResult
 
 
-def keep_foreign_changes(decision: Decision, live: Live, history: History, *, serving: Spec | None) -> Decision:
+def keep_foreign_changes(
+    decision: Decision, live: Live, history: History, *, serving: Spec | None
+) -> Decision:
     """The same rollback from the live manifest, which another writer may have changed.
 
     ``live``: without what an operation set for its duration. A rollback with nothing to restore is ALREADY.
@@ -35,12 +37,16 @@ def keep_foreign_changes(decision: Decision, live: Live, history: History, *, se
         if is_own_text(operation.plan, live.text):
             return decision
         plan = replacing_rollback(operation, why=f"{operation.id} continued over a foreign change")
-        return Decision(Act.OPEN, plan=with_live_changes(plan, live, history.revisions, newest=history.recorded))
+        return Decision(
+            Act.OPEN, plan=with_live_changes(plan, live, history.revisions, newest=history.recorded)
+        )
     if decision.plan is None or decision.plan.overwrites:
         return decision
     plan = decision.plan
     if plan.rollback.undoes is not None:
-        return replace(decision, plan=with_live_changes(plan, live, history.revisions, newest=history.recorded))
+        return replace(
+            decision, plan=with_live_changes(plan, live, history.revisions, newest=history.recorded)
+        )
     revision = next(r for r in history.revisions if r.number == plan.goal.number)
     recorded = history.recorded or revision
     start = replace(plan, baseline=Manifest.of(recorded.text, recorded.number))
@@ -51,7 +57,9 @@ def keep_foreign_changes(decision: Decision, live: Live, history: History, *, se
     return replace(decision, plan=replace(merged, baseline=Manifest.of(live.text)))
 
 
-def with_live_changes(plan: Plan, live: Live, revisions: Iterable[Revision], *, newest: Revision | None = None) -> Plan:
+def with_live_changes(
+    plan: Plan, live: Live, revisions: Iterable[Revision], *, newest: Revision | None = None
+) -> Plan:
     """The rollback from the live manifest. Where another writer changed that, the goal keeps their changes.
 
     ``plan``: its ``baseline`` is the manifest that mpctl wrote last; ``newest``: the service as it was recorded last.
@@ -182,6 +190,8 @@ def require_restored(context: Context, operation: Operation) -> RestoredService:
     added = verified.added if verified else ()
     if as_left and not plan.rollback.restored_revision:
         return RestoredService(serving, added, revision=number)
-    recorded = next((r.text for r in context.store.revisions() if r.number == number), plan.goal.text)
+    recorded = next(
+        (r.text for r in context.store.revisions() if r.number == number), plan.goal.text
+    )
     preserved = tuple(path for path in kept_fields(recorded, live.text) if path not in added)
     return RestoredService(serving, added, preserved, number)

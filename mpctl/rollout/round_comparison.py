@@ -18,11 +18,16 @@ from mpctl.rollout.arm_engines import ArmEngines
 ROUNDS = "rounds"  # in place of the name of a set of requests
 BASELINE_LEFT = "the baseline had left the GPU before the candidate answered"
 _RULES = (AnswerRule.TOKENS, AnswerRule.RENDERING)
-_CONTROL = 2  # equal answers of the baseline that it scores, where no pass has measured its rounding
+_CONTROL = (
+    2  # equal answers of the baseline that it scores, where no pass has measured its rounding
+)
 _GAPS = 2  # alternatives
 _AGAIN = 1  # at once, when a request is sent again alone
 _MOST_AGAIN = 6  # findings of a measurement whose requests are sent again
-_SCORED, _SHARE = 4, 20  # answers that are scored in any case, and one more for so many timed requests
+_SCORED, _SHARE = (
+    4,
+    20,
+)  # answers that are scored in any case, and one more for so many timed requests
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,10 @@ class RoundComparison:
         check = before
         for baseline, candidate, prompts in rounds:
             pairs = answers.pairs(baseline, candidate, prompts, max_tokens)
-            judged = [self._with_ids(pair, answers, baseline, candidate) for pair in self._within_bound(pairs, check)]
+            judged = [
+                self._with_ids(pair, answers, baseline, candidate)
+                for pair in self._within_bound(pairs, check)
+            ]
             answers.forget(baseline, candidate)
             if pairs:
                 examined = self._examined(judged, check)
@@ -56,13 +64,24 @@ class RoundComparison:
                 check = merged(check, replace(examined, requests=len(prompts), unscored=unscored))
         return check
 
-    def _with_ids(self, pair: Pair, answers: RoundAnswers, baseline: Block, candidate: Block) -> Pair:
+    def _with_ids(
+        self, pair: Pair, answers: RoundAnswers, baseline: Block, candidate: Block
+    ) -> Pair:
         """The pair with its texts tokenized, where they differ and the endpoint gave no ids."""
         blocks = ((pair.baseline, baseline), (pair.candidate, candidate))
-        if pair.baseline.text == pair.candidate.text or all(answer.ids for answer, _ in blocks) or self.unscorable:
+        if (
+            pair.baseline.text == pair.candidate.text
+            or all(answer.ids for answer, _ in blocks)
+            or self.unscorable
+        ):
             return pair
-        spoken = [replace(a, ids=(), prompt_ids=(), text=answers.texts(pair, block)) for a, block in blocks]
-        both = self.engines.meter.tokenize(self.engines.endpoint(BASELINE), (pair.ask,) * 2, spoken, concurrency=_AGAIN)
+        spoken = [
+            replace(a, ids=(), prompt_ids=(), text=answers.texts(pair, block))
+            for a, block in blocks
+        ]
+        both = self.engines.meter.tokenize(
+            self.engines.endpoint(BASELINE), (pair.ask,) * 2, spoken, concurrency=_AGAIN
+        )
         lengths = [block.samples[pair.number].tokens for _, block in blocks]
         if any(tokens - len(a.ids) not in (0, 1) for a, tokens in zip(both, lengths, strict=True)):
             return pair  # reasoning, a call, or another tokenization than the answer's: its end token has no text
@@ -77,10 +96,18 @@ class RoundComparison:
         level = level_of(answer for pair in pairs for answer in (pair.baseline, pair.candidate))
         if not self.unscorable:
             pairs = self._scored(pairs, control=tie is None)
-        check = examine(pairs, fidelity=ROUNDS, level=level, rules=_RULES, tie=tie, unscorable=self.unscorable)
-        sent = sum(f.confirmed is not None or f.on_baseline for f in before.findings) if before else 0
+        check = examine(
+            pairs, fidelity=ROUNDS, level=level, rules=_RULES, tie=tie, unscorable=self.unscorable
+        )
+        sent = (
+            sum(f.confirmed is not None or f.on_baseline for f in before.findings) if before else 0
+        )
         numbers = to_confirm(check)[: max(_MOST_AGAIN - sent, 0)]
-        return confirm(check, pairs, self._repeats([p for p in pairs if p.number in numbers])) if numbers else check
+        return (
+            confirm(check, pairs, self._repeats([p for p in pairs if p.number in numbers]))
+            if numbers
+            else check
+        )
 
     def _within_bound(self, pairs: Sequence[Pair], before: AnswerCheck | None) -> list[Pair]:
         """Return the pairs to judge: all that need no score, and as many others as the bound allows."""
@@ -88,7 +115,11 @@ class RoundComparison:
         room = _SCORED + 2 * (sent + len(pairs)) // _SHARE - scored
         judged = []
         for pair in pairs:
-            free = pair.equal or not self.bounded or other_end(pair.candidate, pair.baseline) is not None
+            free = (
+                pair.equal
+                or not self.bounded
+                or other_end(pair.candidate, pair.baseline) is not None
+            )
             if free or room > 0:
                 judged.append(pair)
             room -= not free
@@ -103,25 +134,43 @@ class RoundComparison:
             n < controls or (differs and p.ask.reshaped)
             for n, (p, differs) in enumerate(zip(pairs, different, strict=True))
         ]
-        mine = self._score([pair.baseline if want else None for pair, want in zip(pairs, wanted, strict=True)])
-        theirs = self._score([p.candidate if differs else None for p, differs in zip(pairs, different, strict=True)])
-        return [replace(pair, own=mine, scored=its) for pair, mine, its in zip(pairs, mine, theirs, strict=True)]
+        mine = self._score(
+            [pair.baseline if want else None for pair, want in zip(pairs, wanted, strict=True)]
+        )
+        theirs = self._score(
+            [p.candidate if differs else None for p, differs in zip(pairs, different, strict=True)]
+        )
+        return [
+            replace(pair, own=mine, scored=its)
+            for pair, mine, its in zip(pairs, mine, theirs, strict=True)
+        ]
 
-    def _score(self, answers: Sequence[Answer | None], *, attempt: str = "scores") -> list[Scored | None]:
+    def _score(
+        self, answers: Sequence[Answer | None], *, attempt: str = "scores"
+    ) -> list[Scored | None]:
         concurrency = self.engines.records.workload.most
-        return self.engines.score(answers, attempt=attempt, concurrency=concurrency, alternatives=_GAPS)
+        return self.engines.score(
+            answers, attempt=attempt, concurrency=concurrency, alternatives=_GAPS
+        )
 
     def _repeats(self, pairs: Sequence[Pair]) -> list[Repeat]:
         """Send the requests of findings again, one by one; an arm whose turn is over is not asked."""
         asks = [pair.ask for pair in pairs]
         baseline = self._ask(BASELINE, asks)
         turn_is_over = self.engines.records.placement is Placement.TURNS
-        candidate = (Answer(error="not asked"),) * len(asks) if turn_is_over else self._ask(CANDIDATE, asks)
-        baseline_scores, scored = self._score(baseline, attempt="alone"), self._score(candidate, attempt="alone")
+        candidate = (
+            (Answer(error="not asked"),) * len(asks) if turn_is_over else self._ask(CANDIDATE, asks)
+        )
+        baseline_scores, scored = (
+            self._score(baseline, attempt="alone"),
+            self._score(candidate, attempt="alone"),
+        )
         again = self._score([pair.candidate for pair in pairs], attempt="again")
         return [
             Repeat(Pair(pair.number, pair.ask, *row), rescored)
-            for pair, rescored, *row in zip(pairs, again, baseline, candidate, baseline_scores, scored, strict=True)
+            for pair, rescored, *row in zip(
+                pairs, again, baseline, candidate, baseline_scores, scored, strict=True
+            )
         ]
 
     def _ask(self, arm: str, asks: Sequence[Ask]) -> tuple[Answer, ...]:

@@ -66,9 +66,13 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
         number += 1  # the ledger has lost it; its measurements must not be judged again
     operation_id = f"{plan.kind.value}-{number}"
     for other in taken:
-        if other.plan.kind is Kind.RETIRE and other.ending is None:  # interrupted; the new one finds what it left
+        if (
+            other.plan.kind is Kind.RETIRE and other.ending is None
+        ):  # interrupted; the new one finds what it left
             journal.close(other.id, Ending.ABANDONED, f"interrupted before {operation_id}")
-    baseline = record_revision(context, plan.baseline, operation_id, why="as found", spec=plan.baseline_spec)
+    baseline = record_revision(
+        context, plan.baseline, operation_id, why="as found", spec=plan.baseline_spec
+    )
     origin = f"{'restarted by' if plan.kind is Kind.RESTART else 'candidate of'} {operation_id}"
     if plan.rollback.restored_revision:
         kept_fields = ", ".join(plan.rollback.kept_fields)
@@ -107,7 +111,9 @@ def run(context: Context, operation: Operation) -> Operation:
 
 def _run_change(context: Context, journal: Journal, operation: Operation) -> Operation:
     """Carry out a rollout or restart, and restore the service where it does not end as planned."""
-    if not operation.failure:  # else an earlier command was stopped between the failed step and the rollback
+    if (
+        not operation.failure
+    ):  # else an earlier command was stopped between the failed step and the rollback
         try:
             operation = _run_steps(context, journal, operation)
         except MpctlError as error:
@@ -116,7 +122,9 @@ def _run_change(context: Context, journal: Journal, operation: Operation) -> Ope
             operation = journal.fail(operation.id, reason)
     ending, detail = _ending(operation)
     if ending in (Ending.PROMOTED, Ending.RESTARTED) or "record" not in operation.done:
-        return journal.close(operation.id, ending, detail)  # as planned, or failed before anything was changed
+        return journal.close(
+            operation.id, ending, detail
+        )  # as planned, or failed before anything was changed
     # The error at the end says why a step failed, the table has the verdict.
     event = f"step {operation.begun} failed" if ending is Ending.FAILED else ending.value
     context.progress.note(f"{event}: the service is restored")
@@ -136,7 +144,9 @@ def _run_steps(context: Context, journal: Journal, operation: Operation) -> Oper
             break
         operation = journal.begin(operation, step.name)
         result = _act(step, context, operation)
-        is_last = _rejected(replace(operation, done={**operation.done, step.name: result.to_record()}))
+        is_last = _rejected(
+            replace(operation, done={**operation.done, step.name: result.to_record()})
+        )
         with_next = not is_last and step.ends_together(following)
         then = "" if is_last or following is None else following.name
         operation = journal.done(operation, step.name, result, then=then, with_next=with_next)
@@ -154,7 +164,9 @@ def _act(step: Step, context: Context, operation: Operation) -> StepResult:
         cause = _foreign_cause(context, operation, step.name)
         if cause is None:
             raise
-        raise MpctlError(f"{cause}; step {step.name} failed: {error.message.splitlines()[0]}") from error
+        raise MpctlError(
+            f"{cause}; step {step.name} failed: {error.message.splitlines()[0]}"
+        ) from error
     except OSError as error:
         raise MpctlError(f"step {step.name} of {operation.id}: {error}") from error
 
@@ -189,11 +201,15 @@ def _ending(operation: Operation) -> tuple[Ending, str]:
     verdict = verdict_of(operation)
     assert verdict is not None
     ending = _ENDING_OF.get(verdict.outcome, Ending.PROMOTED)
-    return ending, operation.plan.spec_text if ending is Ending.PROMOTED else "; ".join(verdict.reasons)
+    return ending, operation.plan.spec_text if ending is Ending.PROMOTED else "; ".join(
+        verdict.reasons
+    )
 
 
 def _run_rollback(context: Context, journal: Journal, operation: Operation) -> Operation:
-    RouteReturn(context, operation).check()  # whatever blocks the rollback, users need not wait for it
+    RouteReturn(
+        context, operation
+    ).check()  # whatever blocks the rollback, users need not wait for it
     operation = _pin_at_current_size(context, journal, operation)
     if "pin" in operation.done and "unpin" not in operation.done and operation.scaling is not None:
         context.scaler.pin(operation.scaling)  # an earlier try that was blocked has unpinned it
@@ -219,7 +235,12 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
         if other.id in undone and other.ending is None:
             decided = other.failure or verdict_of(other)
             ending, detail = _ending(other) if decided else (Ending.UNDONE, operation.plan.why)
-            journal.close(other.id, Ending.UNDONE if ending is Ending.PROMOTED else ending, detail, with_next=True)
+            journal.close(
+                other.id,
+                Ending.UNDONE if ending is Ending.PROMOTED else ending,
+                detail,
+                with_next=True,
+            )
     return journal.close(operation.id, Ending.ROLLED_BACK, operation.plan.why)
 
 
@@ -228,7 +249,10 @@ def _way_out(context: Context, operation: Operation, error: MpctlError) -> str:
     rollback, abandon = context.command("rollback"), context.command("abandon")
     if context.platform.live_text() is None:
         return error.hint or f"'{abandon}' ends the operation and removes the candidate"
-    if isinstance(error, Conflict) and _merged_with_live(context, replacing_rollback(operation, why="")) is None:
+    if (
+        isinstance(error, Conflict)
+        and _merged_with_live(context, replacing_rollback(operation, why="")) is None
+    ):
         exact = context.command("rollback", "--exact")
         return (
             f"nothing was overwritten. '{exact}' records the live manifest and restores every byte; '{abandon}' keeps "
@@ -251,7 +275,9 @@ def _merged_with_live(context: Context, plan: Plan) -> Plan | None:
         return None
 
 
-def _replacement_after_foreign_change(context: Context, journal: Journal, operation: Operation) -> Plan | None:
+def _replacement_after_foreign_change(
+    context: Context, journal: Journal, operation: Operation
+) -> Plan | None:
     """The rollback in place of one that another writer's change stopped; None where that is not the cause, or it
     happened too often."""
     start = replacing_rollback(operation, why=operation.plan.why)
@@ -262,7 +288,9 @@ def _replacement_after_foreign_change(context: Context, journal: Journal, operat
         return None
     if context.platform.added_fields(operation.plan.arm, context.platform.read()) is not None:
         return None  # admission added these fields; nobody changed the service
-    return replace(plan, rollback=replace(plan.rollback, automatic=operation.plan.rollback.automatic))
+    return replace(
+        plan, rollback=replace(plan.rollback, automatic=operation.plan.rollback.automatic)
+    )
 
 
 def _pin_at_current_size(context: Context, journal: Journal, operation: Operation) -> Operation:
@@ -274,8 +302,12 @@ def _pin_at_current_size(context: Context, journal: Journal, operation: Operatio
     current = context.platform.scaling()
     if current is None or current["replicas"] <= scaling["replicas"]:
         return operation
-    context.scaler.unpin(scaling)  # a pin at the recorded number would be taken for another writer's change
-    context.progress.note(f"the autoscaler started more meanwhile: {current['replicas']}, {scaling['replicas']} before")
+    context.scaler.unpin(
+        scaling
+    )  # a pin at the recorded number would be taken for another writer's change
+    context.progress.note(
+        f"the autoscaler started more meanwhile: {current['replicas']}, {scaling['replicas']} before"
+    )
     return journal.done(operation, RESIZED, ResizeResult(current["replicas"]))
 
 

@@ -90,12 +90,20 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     side_by_side, placement = plan.strategy is Strategy.SIDE_BY_SIDE, plan.users.placement
     pair = side_by_side and placement is Placement.PAIR
     on_users = side_by_side and plan.traffic.reaches_candidate
-    asks_meanwhile = answers and side_by_side and placement is Placement.SERVICE  # while the candidate starts
+    asks_meanwhile = (
+        answers and side_by_side and placement is Placement.SERVICE
+    )  # while the candidate starts
     # A promotion that replaces the pods needs no candidate; the last turn may have been the baseline's.
     again = side_by_side and placement is Placement.TURNS and (on_users or not replaces_pods)
     # Where pods are replaced, the baseline is gone by then and started again; elsewhere it simply is not stopped.
-    retained = side_by_side and replaces_pods and (plan.keep_baseline or plan.bake.restarts_baseline)
-    baked = side_by_side and bool(plan.bake.seconds) and (plan.bake.restarts_baseline or not replaces_pods)
+    retained = (
+        side_by_side and replaces_pods and (plan.keep_baseline or plan.bake.restarts_baseline)
+    )
+    baked = (
+        side_by_side
+        and bool(plan.bake.seconds)
+        and (plan.bake.restarts_baseline or not replaces_pods)
+    )
     yield True, _RECORD
     yield plan.scaling, _PIN
     yield plan.deletes_retained_baseline, Step("release", release)
@@ -135,7 +143,10 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
 def _rollback(plan: Plan, replaces_pods: bool) -> _Rows:
     """Where pods are replaced, the service is written and there is no second arm to start. With a retained baseline,
     users are routed to it first, and stay there until the service is restored behind it."""
-    retained, pinned = replaces_pods and plan.rollback.uses_retained_baseline, replaces_pods and plan.scaling
+    retained, pinned = (
+        replaces_pods and plan.rollback.uses_retained_baseline,
+        replaces_pods and plan.scaling,
+    )
     routed, side_by_side = replaces_pods and plan.route, plan.strategy is Strategy.SIDE_BY_SIDE
     yield retained, Step("redirect", redirect)
     yield routed and not retained, _UNSHIFT
@@ -143,7 +154,10 @@ def _rollback(plan: Plan, replaces_pods: bool) -> _Rows:
     yield not replaces_pods, _START if side_by_side else _SWITCH
     yield not replaces_pods, _READY
     yield True, Step("restore", promote)
-    yield replaces_pods, Step("settle", settle_behind_retained, changes=False) if retained else _SETTLE
+    yield (
+        replaces_pods,
+        Step("settle", settle_behind_retained, changes=False) if retained else _SETTLE,
+    )
     yield routed and retained, _UNSHIFT
     yield replaces_pods or side_by_side, _RETIRE
     yield pinned, _UNPIN

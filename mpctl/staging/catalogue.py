@@ -78,9 +78,14 @@ class Draft:
     def least_vllm(self) -> str | None:
         """The later of the draft's own first vLLM and its method's; None where neither is known."""
         method = METHODS.get(self.method)
-        floors = [parse_version(self.min_vllm), method.floor.version if method and method.floor else None]
+        floors = [
+            parse_version(self.min_vllm),
+            method.floor.version if method and method.floor else None,
+        ]
         return max(
-            (show(floor) for floor in floors if floor), key=lambda text: parse_version(text) or (0, 0, 0), default=None
+            (show(floor) for floor in floors if floor),
+            key=lambda text: parse_version(text) or (0, 0, 0),
+            default=None,
         )
 
     def needs(self) -> tuple[str, ...]:
@@ -174,8 +179,15 @@ class Catalogue:
     def published(self, repo: str, target: str | None) -> Draft | None:
         """The entry of a draft, for ``target`` where it is published for several; None where no table has it."""
         name = repo.removeprefix("hf://").partition(":")[0].lower()
-        entries = [draft for drafts in self.drafts.values() for draft in drafts if (draft.repo or "").lower() == name]
-        mine = (draft for draft in entries if target and plain_name(draft.target) == plain_name(target))
+        entries = [
+            draft
+            for drafts in self.drafts.values()
+            for draft in drafts
+            if (draft.repo or "").lower() == name
+        ]
+        mine = (
+            draft for draft in entries if target and plain_name(draft.target) == plain_name(target)
+        )
         return next(mine, entries[0] if entries else None)
 
     def native(self, target: str) -> Draft | None:
@@ -193,7 +205,10 @@ class Catalogue:
         short = {name.rpartition("/")[2].lower(): name for name in similar}
         lowered = target.rpartition("/")[2].lower()
         close = difflib.get_close_matches(target, similar, n=2, cutoff=0.6)
-        close += [short[short_name] for short_name in difflib.get_close_matches(lowered, list(short), n=2, cutoff=0.7)]
+        close += [
+            short[short_name]
+            for short_name in difflib.get_close_matches(lowered, list(short), n=2, cutoff=0.7)
+        ]
         if close:
             return f"did you mean {' or '.join(dict.fromkeys(close))}?"
         return f"{commands.line('drafts')} lists the targets; --drafts FILE adds your own"
@@ -201,7 +216,9 @@ class Catalogue:
     def merged(self, other: Catalogue) -> Catalogue:
         """This table with the other's targets in place of its own; the other's families come first."""
         return Catalogue(
-            {**self.drafts, **other.drafts}, (*other.families, *self.families), {**self.sources, **other.sources}
+            {**self.drafts, **other.drafts},
+            (*other.families, *self.families),
+            {**self.sources, **other.sources},
         )
 
 
@@ -233,22 +250,35 @@ def choose(
     if target is None:
         if optional:
             return None
-        raise Refused(f"{method} needs a draft, and the target's name is not known to choose one", hint=hint)
+        raise Refused(
+            f"{method} needs a draft, and the target's name is not known to choose one", hint=hint
+        )
     try:
         drafts = catalogue.of(target)
     except InputError as error:
         if optional:
             return None
         near = catalogue.hint(target, typed=False)
-        raise Refused(f"{method} needs a draft, and {error.reason}", hint=f"{near}; or {hint}") from error
+        raise Refused(
+            f"{method} needs a draft, and {error.reason}", hint=f"{near}; or {hint}"
+        ) from error
     passed = []
     for draft in drafts:
         reason = draft.unsuitable(method, engine_version)
         if reason is None:
-            form = "" if draft.target.lower() == target.lower() else f", which {target} is a quantised form of,"
+            form = (
+                ""
+                if draft.target.lower() == target.lower()
+                else f", which {target} is a quantised form of,"
+            )
             where = draft.file or "the catalogue"
-            return DraftChoice(draft, f"first draft of {draft.target}{form} for {method} in {where}")
+            return DraftChoice(
+                draft, f"first draft of {draft.target}{form} for {method} in {where}"
+            )
         passed.append(f"{draft.name} {reason}")
     if optional:
         return None
-    raise Refused(f"{method} needs a draft, and no known draft of {target} fits: {'; '.join(passed)}", hint=hint)
+    raise Refused(
+        f"{method} needs a draft, and no known draft of {target} fits: {'; '.join(passed)}",
+        hint=hint,
+    )

@@ -38,7 +38,11 @@ def read_catalogue(text: str, file: str, known: Mapping[str, str] | None = None)
     """
     nodes = list(documents(text, file))
     if len(nodes) != 1:
-        raise InputError(f"must hold one YAML document, has {len(nodes)}", file=file, hint="see docs/how-to/drafts.md")
+        raise InputError(
+            f"must hold one YAML document, has {len(nodes)}",
+            file=file,
+            hint="see docs/how-to/drafts.md",
+        )
     root = nodes[0]
     sources = root.mapping("sources", lambda node, key: node.text(key))
     allowed = {**(known or {}), **sources}
@@ -51,12 +55,16 @@ def read_catalogue(text: str, file: str, known: Mapping[str, str] | None = None)
     families = tuple(_family(node, allowed) for node in root.nodes("native"))
     root.done()
     if not drafts and not families:
-        raise root.error("targets", "names no target", "docs/how-to/drafts.md shows the shape of the file")
+        raise root.error(
+            "targets", "names no target", "docs/how-to/drafts.md shows the shape of the file"
+        )
     return Catalogue(drafts, families, sources)
 
 
 def _draft(node: Node, target: str, sources: Mapping[str, str]) -> Draft:
-    repo = node.text("repo", pattern=rf"{NATIVE}|{_REPOSITORY}|/\S+", what="a repository, a path or native")
+    repo = node.text(
+        "repo", pattern=rf"{NATIVE}|{_REPOSITORY}|/\S+", what="a repository, a path or native"
+    )
     parallel = node.value("parallel_drafting", bool, False)
     plugin = node.maybe("plugin")
     method = node.text("method")
@@ -76,7 +84,8 @@ def _draft(node: Node, target: str, sources: Mapping[str, str]) -> Draft:
         method=method,
         k=_maybe_number(node, "k", 1, 256),
         k_fp8_target=_maybe_number(node, "k_fp8_target", 1, 256),
-        parallel=parallel or (method in METHODS and METHODS[method].parallel_drafting == "required"),
+        parallel=parallel
+        or (method in METHODS and METHODS[method].parallel_drafting == "required"),
         tensor_parallel=_maybe_number(node, "tensor_parallel", 1, 1024),
         size_b=_real(node, "size_b", 10_000.0),
         loaded_gib=_real(node, "loaded_gib", 10_000.0),
@@ -116,11 +125,16 @@ def _family(node: Node, sources: Mapping[str, str]) -> Family:
 def _expected(node: Node) -> PublishedAcceptance:
     tokens = _real(node, "tokens", 1000.0)
     if tokens is None or tokens < 1:
-        raise node.error("tokens", "an acceptance length is at least 1: it counts the token verification itself yields")
+        raise node.error(
+            "tokens",
+            "an acceptance length is at least 1: it counts the token verification itself yields",
+        )
     k = node.number("k", low=1, high=256)
     if tokens > k + 1:
         raise node.error("tokens", f"{tokens:g} tokens cannot come from K={k}: the most is {k + 1}")
-    acceptance = PublishedAcceptance(k, node.text("dataset"), tokens, _real(node, "t", 100.0, low=0.0))
+    acceptance = PublishedAcceptance(
+        k, node.text("dataset"), tokens, _real(node, "t", 100.0, low=0.0)
+    )
     node.done()
     return acceptance
 
@@ -133,7 +147,10 @@ def _shares(node: Node) -> tuple[float, ...]:
     if not isinstance(items, list) or not all(_is_share(item) for item in items):
         raise node.error("per_position", "expected shares from 0 to 1")
     if any(later > earlier for earlier, later in pairwise(items)):
-        raise node.error("per_position", "is cumulative: no later position is accepted more often than an earlier one")
+        raise node.error(
+            "per_position",
+            "is cumulative: no later position is accepted more often than an earlier one",
+        )
     return tuple(float(item) for item in items)
 
 

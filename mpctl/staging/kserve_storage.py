@@ -20,7 +20,10 @@ Isvc = Mapping[str, Any]
 
 OLDEST: Release = (0, 19)
 NEWEST: Release = (0, 20)
-SEVERAL_IMAGES: Release = (0, 20)  # several entries with an image among them; images that the node mounts
+SEVERAL_IMAGES: Release = (
+    0,
+    20,
+)  # several entries with an image among them; images that the node mounts
 _MOST_IMAGES = 10
 _NATIVE = "oci+native://"
 _MODELS = "/mnt/models"
@@ -48,7 +51,9 @@ def problems(isvc: Isvc, kserve: str) -> tuple[Problem, ...]:
     """Every rule that ``isvc`` breaks on this KServe; an unknown version is judged as the newest known."""
     installed = release(kserve) or NEWEST
     spec = isvc.get("spec") or {}
-    return tuple(problem for rule in _RULES for problem in rule(spec, spec.get("predictor") or {}, installed))
+    return tuple(
+        problem for rule in _RULES for problem in rule(spec, spec.get("predictor") or {}, installed)
+    )
 
 
 def is_oci(uri: str) -> bool:
@@ -82,7 +87,9 @@ def _paths(spec: Isvc, predictor: Isvc, installed: Release) -> Iterator[Problem]
     claims = [path for uri, path in _entries(predictor) if uri.startswith("pvc://")]
     others = [path for uri, path in _entries(predictor) if not uri.startswith("pvc://")]
     if len(others) > 1 and common_parent(others) == "/":
-        yield Problem("no-common-parent", _FIELD, f"{', '.join(others)} have no directory in common below /")
+        yield Problem(
+            "no-common-parent", _FIELD, f"{', '.join(others)} have no directory in common below /"
+        )
     for uri, _ in _entries(predictor):
         if uri.startswith("pvc://") and "/" in uri.removeprefix("pvc://").strip("/"):
             text = f"{uri}: in this list the root of the claim is mounted, not the folder"
@@ -97,7 +104,9 @@ def _paths(spec: Isvc, predictor: Isvc, installed: Release) -> Iterator[Problem]
 def _exclusive(spec: Isvc, predictor: Isvc, installed: Release) -> Iterator[Problem]:
     storage_uri = (predictor.get("model") or {}).get("storageUri") or predictor.get("storageUri")
     if storage_uri and predictor.get("storageUris"):
-        yield Problem("both-storages", "spec.predictor", "storageUri and storageUris exclude each other")
+        yield Problem(
+            "both-storages", "spec.predictor", "storageUri and storageUris exclude each other"
+        )
     if (predictor.get("model") or {}).get("storage") and predictor.get("storageUris"):
         text = "model.storage is not downloaded beside storageUris"  # predictor.go adds the initializer without it
         yield Problem("key-beside", "spec.predictor.model.storage", text, silent=True)
@@ -111,7 +120,9 @@ def _images(spec: Isvc, predictor: Isvc, installed: Release) -> Iterator[Problem
         what = "a second image" if len(images) > 1 else "an entry beside an image"
         yield Problem("image-beside", _FIELD, f"{what} is left out before KServe 0.20", silent=True)
     if len(images) > _MOST_IMAGES:
-        yield Problem("too-many-images", _FIELD, f"{len(images)} images, at most {_MOST_IMAGES}", silent=True)
+        yield Problem(
+            "too-many-images", _FIELD, f"{len(images)} images, at most {_MOST_IMAGES}", silent=True
+        )
     parents = [path.rstrip("/").rpartition("/")[0] for uri, path in images if not is_native(uri)]
     if len(set(parents)) < len(parents):
         text = "two images are mounted in one directory and hide each other"
@@ -126,4 +137,9 @@ def _canary(spec: Isvc, predictor: Isvc, installed: Release) -> Iterator[Problem
         yield Problem("canary-storage", "spec.canary", text, silent=True)
 
 
-_RULES: tuple[Callable[[Isvc, Isvc, Release], Iterator[Problem]], ...] = (_paths, _exclusive, _images, _canary)
+_RULES: tuple[Callable[[Isvc, Isvc, Release], Iterator[Problem]], ...] = (
+    _paths,
+    _exclusive,
+    _images,
+    _canary,
+)

@@ -52,15 +52,30 @@ class StagingCluster:
         """Refuse names that no cluster takes. Raises :class:`InputError` with the option."""
         prefix = r"[\w.-]+(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*/?"
         for field, value, form, such in (
-            ("--claim", self.claim, _NAME, "lower-case letters, digits, dashes and dots, such as models"),
+            (
+                "--claim",
+                self.claim,
+                _NAME,
+                "lower-case letters, digits, dashes and dots, such as models",
+            ),
             (
                 "--token-secret",
                 self.token_secret,
                 _NAME,
                 "lower-case letters, digits, dashes and dots, such as hf-token",
             ),
-            ("--staging-image", self.staging_image, _IMAGE, "an image such as registry.example/busybox@sha256:..."),
-            ("--registry", self.registry, prefix, "a host and a path without scheme and tag: registry.example/models"),
+            (
+                "--staging-image",
+                self.staging_image,
+                _IMAGE,
+                "an image such as registry.example/busybox@sha256:...",
+            ),
+            (
+                "--registry",
+                self.registry,
+                prefix,
+                "a host and a path without scheme and tag: registry.example/models",
+            ),
         ):
             if value is not None and not re.fullmatch(form, value):
                 raise InputError(f"{value!r} cannot be used", field=field, hint=such)
@@ -94,9 +109,13 @@ class DraftSource:
             name, revision = f"hf://{repository}", pinned or revision
         scheme, colon, path = name.partition("://")
         if colon and scheme in _FORMS and not re.fullmatch(_FORMS[scheme][0], path):
-            raise InputError(f"{name!r} names no draft", field="--draft", hint=f"the form is {_FORMS[scheme][1]}")
+            raise InputError(
+                f"{name!r} names no draft", field="--draft", hint=f"the form is {_FORMS[scheme][1]}"
+            )
         if revision and (".." in revision or not re.fullmatch(r"\w[\w./+-]*", revision)):
-            raise InputError(f"{revision!r} is no revision", field="--draft", hint="a branch, a tag or a commit")
+            raise InputError(
+                f"{revision!r} is no revision", field="--draft", hint="a branch, a tag or a commit"
+            )
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "revision", revision or "main")
 
@@ -172,17 +191,28 @@ class StagingContext:
     def __init__(self, service: Service, draft: DraftSource, cluster: StagingCluster) -> None:
         self.service, self.draft, self.cluster = service, draft, cluster
         self.kserve: Release | None = release(cluster.kserve)
-        predictor = document_of(service)["spec"]["predictor"] if service.kind == "InferenceService" else {}
+        predictor = (
+            document_of(service)["spec"]["predictor"] if service.kind == "InferenceService" else {}
+        )
         self.listed = bool(predictor.get("storageUris"))
-        self.keyed = bool((predictor.get("model") or {}).get("storage"))  # a data connection: {key, path}
+        self.keyed = bool(
+            (predictor.get("model") or {}).get("storage")
+        )  # a data connection: {key, path}
         self.storage: tuple[Storage, ...] = service.storage
         self.cache = cache_of(service) if service.kind == "InferenceService" else None
         mounts = None if service.source is None else service.source.engine.home.get("volumeMounts")
-        self.mounts = [text_of(mount.get("mountPath")) or "" for mount in mounts.items()] if mounts else []
+        self.mounts = (
+            [text_of(mount.get("mountPath")) or "" for mount in mounts.items()] if mounts else []
+        )
         self.env_storage = "STORAGE_URI" in dict(service.env)
         env = dict(service.env)
         self.offline = next(
-            (name for name in _OFFLINE if (env.get(name) or "0").lower() in ("1", "true", "yes", "on")), None
+            (
+                name
+                for name in _OFFLINE
+                if (env.get(name) or "0").lower() in ("1", "true", "yes", "on")
+            ),
+            None,
         )
 
     @property
@@ -190,7 +220,9 @@ class StagingContext:
         """The storage of the target: the entry that holds its path, or the only one."""
         model = self.service.model or ""
         for storage in self.storage:
-            if model == storage.mount_path or model.startswith(storage.mount_path.rstrip("/") + "/"):
+            if model == storage.mount_path or model.startswith(
+                storage.mount_path.rstrip("/") + "/"
+            ):
                 return storage
         return self.storage[0] if self.storage else None
 

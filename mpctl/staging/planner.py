@@ -14,7 +14,15 @@ from pathlib import PurePosixPath
 from mpctl.errors import InputError
 from mpctl.manifest import Service
 from mpctl.manifest.draft_storage import DRAFT_MOUNT, with_claim, with_entry
-from mpctl.staging.kserve_storage import NEWEST, OLDEST, SEVERAL_IMAGES, common_parent, is_native, is_oci, problems
+from mpctl.staging.kserve_storage import (
+    NEWEST,
+    OLDEST,
+    SEVERAL_IMAGES,
+    common_parent,
+    is_native,
+    is_oci,
+    problems,
+)
 from mpctl.staging.modes import (
     DOWNLOADS,
     OPTION,
@@ -33,7 +41,9 @@ class StagingMode:
     """A way of weights into the pod; what each mode does stands in docs/how-to/staging.md."""
 
     name: str
-    unavailable: Callable[[StagingContext], str | None]  # the reason, None when available; unknown is unavailable
+    unavailable: Callable[
+        [StagingContext], str | None
+    ]  # the reason, None when available; unknown is unavailable
     plan: Callable[[StagingContext, str], StagingPlan]  # of a context and the reason for this mode
 
 
@@ -46,7 +56,9 @@ def plan_staging(
         InputError: the mode asked for, or every mode, is unavailable; the message gives the reason for each.
     """
     if mode is not None and mode not in MODES:
-        raise InputError(f"unknown staging mode {mode!r}", field=OPTION, hint=f"use one of {', '.join(MODES)}")
+        raise InputError(
+            f"unknown staging mode {mode!r}", field=OPTION, hint=f"use one of {', '.join(MODES)}"
+        )
     context = StagingContext(service, draft, cluster)
     checks = tuple(ModeCheck(name, row.unavailable(context)) for name, row in MODES.items())
     selected, reason = _select(context, checks, mode)
@@ -55,18 +67,28 @@ def plan_staging(
     return plan
 
 
-def _select(context: StagingContext, checks: tuple[ModeCheck, ...], mode: str | None) -> tuple[str, str]:
+def _select(
+    context: StagingContext, checks: tuple[ModeCheck, ...], mode: str | None
+) -> tuple[str, str]:
     """The mode to use and why."""
     service, unavailable = context.service.name, {check.mode: check.unavailable for check in checks}
     if mode is not None:
         if unavailable[mode] is not None:
             available = ", ".join(check.mode for check in checks if check.unavailable is None)
-            hint = f"use one of {available}" if available else "the stage command tells the reason of every mode"
+            hint = (
+                f"use one of {available}"
+                if available
+                else "the stage command tells the reason of every mode"
+            )
             raise InputError(
-                f"staging mode {mode} is unavailable for {service}: {unavailable[mode]}", field=OPTION, hint=hint
+                f"staging mode {mode} is unavailable for {service}: {unavailable[mode]}",
+                field=OPTION,
+                hint=hint,
             )
         return mode, f"requested with {OPTION}"
-    best = next(((name, why) for name, why in _preferences(context) if unavailable[name] is None), None)
+    best = next(
+        ((name, why) for name, why in _preferences(context) if unavailable[name] is None), None
+    )
     if best is None:
         reasons = "; ".join(f"{check.mode}: {check.unavailable}" for check in checks)
         raise InputError(
@@ -82,7 +104,9 @@ def _require_served(service: Service, plan: StagingPlan, kserve: str) -> None:
     if plan.service.kind != "InferenceService":
         return
     before = problems(document_of(service), kserve)
-    new = [problem for problem in problems(document_of(plan.service), kserve) if problem not in before]
+    new = [
+        problem for problem in problems(document_of(plan.service), kserve) if problem not in before
+    ]
     if new:
         reasons = "; ".join(f"{problem.field}: {problem.text}" for problem in new)
         raise InputError(
@@ -108,7 +132,12 @@ def _preferences(context: StagingContext) -> list[tuple[str, str]]:
     if is_oci(draft.uri):
         return [("oci", "the draft is an image")]
     if target is not None and is_oci(target.uri):
-        return [("oci", "the target is an image; the draft becomes one of its own"), once, at_start, by_engine]
+        return [
+            ("oci", "the target is an image; the draft becomes one of its own"),
+            once,
+            at_start,
+            by_engine,
+        ]
     if context.cluster.air_gapped:
         return [
             ("pvc", "the cluster is air-gapped; the claim is filled once"),
@@ -117,7 +146,10 @@ def _preferences(context: StagingContext) -> list[tuple[str, str]]:
     image = ("oci", "an image of its own")
     beside = ("storageUris", "the target is downloaded by KServe; the draft comes beside it")
     if target is not None:
-        last = ("engine", "no other mode is available; the engine downloads the draft at every start")
+        last = (
+            "engine",
+            "no other mode is available; the engine downloads the draft at every start",
+        )
         return [beside, once, image, last]
     from_hub = ("engine", "the engine loads the target from the hub itself, and the draft likewise")
     if context.service.model and not context.service.model.startswith(("/", ".")):
@@ -129,7 +161,11 @@ def _preferences(context: StagingContext) -> list[tuple[str, str]]:
 
 
 def _no_present(context: StagingContext) -> str | None:
-    return None if context.draft.is_path else f"{context.draft.name} is a source, not a path in the container"
+    return (
+        None
+        if context.draft.is_path
+        else f"{context.draft.name} is a source, not a path in the container"
+    )
 
 
 def _present(context: StagingContext, reason: str) -> StagingPlan:
@@ -181,7 +217,9 @@ def _no_further_entry(context: StagingContext) -> str | None:
         return f"pvc://{'/'.join(context.target_claim)} cannot move to storageUris: there the claim's root is mounted"
     if any(storage.mount_path == DRAFT_MOUNT for storage in context.storage):
         return f"{DRAFT_MOUNT} is taken already"
-    others = [storage.mount_path for storage in context.storage if not storage.uri.startswith("pvc://")]
+    others = [
+        storage.mount_path for storage in context.storage if not storage.uri.startswith("pvc://")
+    ]
     if others and common_parent([*others, DRAFT_MOUNT]) == "/":
         return f"KServe wants one directory above {', '.join(others)} and {DRAFT_MOUNT}"
     return None
@@ -196,7 +234,9 @@ def _no_entry(context: StagingContext) -> str | None:
         return reason
     if context.cluster.air_gapped:
         return "the pod would download at every start, and the cluster is air-gapped"
-    if any(is_oci(storage.uri) for storage in context.storage) and _is_before(context, SEVERAL_IMAGES):
+    if any(is_oci(storage.uri) for storage in context.storage) and _is_before(
+        context, SEVERAL_IMAGES
+    ):
         return "beside an image, KServe before 0.20 leaves other entries out"
     return _no_disk(context)
 
@@ -211,19 +251,27 @@ def _no_disk(context: StagingContext) -> str | None:
     needed = context.downloaded_gib or context.draft.size_gib
     if free is None or needed is None:
         return None
-    return None if needed <= free else f"{needed:.0f} GiB at every start do not fit on {free:.0f} GiB of node disk"
+    return (
+        None
+        if needed <= free
+        else f"{needed:.0f} GiB at every start do not fit on {free:.0f} GiB of node disk"
+    )
 
 
 def _by_entry(context: StagingContext, reason: str) -> StagingPlan:
     draft = context.draft
     unknown = context.downloaded_gib is None or context.cluster.node_disk_gib is None
-    unchecked = "a size or the node disk is not known, so whether the models fit on a node was not checked"
+    unchecked = (
+        "a size or the node disk is not known, so whether the models fit on a node was not checked"
+    )
     return StagingPlan(
         "storageUris",
         reason,
         DRAFT_MOUNT,
         with_entry(context.service, draft.fetched),
-        steps=(f"KServe's initializer fetches {draft.fetched} to {DRAFT_MOUNT} before the engine starts",),
+        steps=(
+            f"KServe's initializer fetches {draft.fetched} to {DRAFT_MOUNT} before the engine starts",
+        ),
         removes=(f"the entry of {draft.name} in storageUris", _moved_back(context)),
         leaves=("nothing: the files go with the pod",),
         warnings=(unchecked,) if unknown else (),
@@ -231,7 +279,11 @@ def _by_entry(context: StagingContext, reason: str) -> StagingPlan:
 
 
 def _moved_back(context: StagingContext) -> str:
-    return "storageUri is written as it was" if context.storage and not context.listed else "the other entries stay"
+    return (
+        "storageUri is written as it was"
+        if context.storage and not context.listed
+        else "the other entries stay"
+    )
 
 
 # pvc: a folder on a volume claim, filled once by a Job
@@ -261,16 +313,24 @@ def _by_claim(context: StagingContext, reason: str) -> StagingPlan:
     path = f"{mount}/{folder}" if mount else DRAFT_MOUNT
     warnings = []
     if context.cluster.shared is None and not ready:
-        warnings.append(f"whether pods of several nodes can mount {claim} is not known; a candidate may not start")
+        warnings.append(
+            f"whether pods of several nodes can mount {claim} is not known; a candidate may not start"
+        )
     elif context.cluster.shared is False:
-        warnings.append(f"{claim} is mounted by one node at a time: a candidate must run on the baseline's node")
+        warnings.append(
+            f"{claim} is mounted by one node at a time: a candidate must run on the baseline's node"
+        )
     job = None
     steps: list[str] = []
     if not ready and context.cluster.air_gapped:
-        steps.append(f"copy {draft.name} at {draft.revision} to the folder {folder} of the claim {claim}")
+        steps.append(
+            f"copy {draft.name} at {draft.revision} to the folder {folder} of the claim {claim}"
+        )
     elif not ready:
         job = download_job(service, draft.fetched, claim, folder, context.cluster)
-        steps.append(f"the Job {job['metadata']['name']} downloads {draft.fetched} into {folder} of the claim {claim}")
+        steps.append(
+            f"the Job {job['metadata']['name']} downloads {draft.fetched} into {folder} of the claim {claim}"
+        )
     size = "" if draft.size_gib is None else f" ({draft.size_gib:.1f} GiB)"
     return StagingPlan(
         "pvc",
@@ -281,7 +341,10 @@ def _by_claim(context: StagingContext, reason: str) -> StagingPlan:
         by_hand=not ready and job is None,
         steps=(*steps, f"the engine reads {path}"),
         removes=("nothing of the storage" if mount else f"the volume of {claim} and its mount",),
-        leaves=(f"the folder {folder} on the claim {claim}{size}", *(["the finished Job"] if job else [])),
+        leaves=(
+            f"the folder {folder} on the claim {claim}{size}",
+            *(["the finished Job"] if job else []),
+        ),
         warnings=tuple(warnings),
     )
 
@@ -290,7 +353,11 @@ def _mount_of(context: StagingContext, claim: str) -> str | None:
     """Return the path where KServe mounts the whole claim already, so that its folders need no further mount."""
     for storage in context.storage:
         name, _, folder = storage.uri.removeprefix("pvc://").partition("/")
-        if storage.uri.startswith("pvc://") and name == claim and (context.listed or not folder.strip("/")):
+        if (
+            storage.uri.startswith("pvc://")
+            and name == claim
+            and (context.listed or not folder.strip("/"))
+        ):
             return storage.mount_path.rstrip("/")
     return None
 
@@ -351,9 +418,13 @@ def _no_download(context: StagingContext) -> str | None:
 
 def _by_engine(context: StagingContext, reason: str) -> StagingPlan:
     name = context.draft.uri.removeprefix("hf://")
-    warnings = ["the pod needs network access to the hub and, for a gated repository, a token in its environment"]
+    warnings = [
+        "the pod needs network access to the hub and, for a gated repository, a token in its environment"
+    ]
     if context.kserve is None and context.storage and context.service.kind == "InferenceService":
-        warnings.append("KServe's version is not known (--kserve): 0.19 and 0.20 can fetch the draft beside the target")
+        warnings.append(
+            "KServe's version is not known (--kserve): 0.19 and 0.20 can fetch the draft beside the target"
+        )
     if context.draft.revision == "main":
         warnings.append("no revision is pinned: a new upload changes what the next start loads")
     return StagingPlan(

@@ -47,7 +47,9 @@ def containerfile(source: str, base: str | None) -> str:
     return _CONTAINERFILE.format(fetch=fetch, base=base or _BASE)
 
 
-def download_job(service: Service, source: str, claim: str, folder: str, cluster: StagingCluster) -> dict[str, Any]:
+def download_job(
+    service: Service, source: str, claim: str, folder: str, cluster: StagingCluster
+) -> dict[str, Any]:
     """A Job that downloads ``source`` into ``folder`` of the claim with KServe's own initializer.
 
     The name carries a digest, because a Job's template cannot be changed. The cluster's ``token_secret`` is a Secret
@@ -72,5 +74,9 @@ def download_job(service: Service, source: str, claim: str, folder: str, cluster
         container["env"].append({"name": "HF_TOKEN", "valueFrom": reference})
     digest = hashlib.sha256(json.dumps(job["spec"], sort_keys=True).encode()).hexdigest()[:8]
     namespace = {} if service.namespace is None else {"namespace": service.namespace}
-    job["metadata"] = {"name": f"fetch-draft-{service.name[:40]}-{digest}", **namespace, **job["metadata"]}
+    job["metadata"] = {
+        "name": f"fetch-draft-{service.name[:40]}-{digest}",
+        **namespace,
+        **job["metadata"],
+    }
     return job

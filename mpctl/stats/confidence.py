@@ -38,7 +38,9 @@ class Interval:
 
     def below(self, limit: float, *, strictly: bool = False) -> bool:
         """Return whether the whole interval lies below the limit; not strictly: or on it."""
-        return self.high is not None and (self.high < limit or (self.high == limit and not strictly))
+        return self.high is not None and (
+            self.high < limit or (self.high == limit and not strictly)
+        )
 
     @property
     def closed(self) -> bool:
@@ -91,7 +93,9 @@ class Trimmed:
         if count < 2:
             return cls(float(inner.mean()), math.inf, count, cut)
         winsorised = np.clip(ordered, inner[0], inner[-1])
-        spread = float(np.std(winsorised, ddof=1)) * math.sqrt((count - 1) * count / (len(inner) - 1) / len(inner))
+        spread = float(np.std(winsorised, ddof=1)) * math.sqrt(
+            (count - 1) * count / (len(inner) - 1) / len(inner)
+        )
         if correlated:
             spread *= math.sqrt(_inflation(values))
         return cls(float(inner.mean()), spread, count, cut)
@@ -102,7 +106,9 @@ class Trimmed:
         return self.count - 2 * self.cut - 1
 
 
-def mean_interval(values: Sequence[float], stage: Stage, trim: float = 0.0, correlated: bool = False) -> Interval:
+def mean_interval(
+    values: Sequence[float], stage: Stage, trim: float = 0.0, correlated: bool = False
+) -> Interval:
     """Return the mean of one number per round, trimmed by the share ``trim`` at each end; its bounds are open while
     there are too few rounds."""
     return interval_of(Trimmed.of(values, trim, correlated=correlated), stage)
@@ -116,7 +122,9 @@ def interval_of(mean: Trimmed, stage: Stage) -> Interval:
     return Interval(mean.mean, low, high, mean.count, METHOD, stage.level)
 
 
-def ratio_interval(logs: Sequence[float], stage: Stage, trim: float = 0.0, correlated: bool = False) -> Interval:
+def ratio_interval(
+    logs: Sequence[float], stage: Stage, trim: float = 0.0, correlated: bool = False
+) -> Interval:
     """Return the geometric mean of ratios, given the mean logarithm of each round."""
     return exponential(mean_interval(logs, stage, trim, correlated))
 
@@ -135,9 +143,13 @@ def widened(interval: Interval, by: float, *, ratio: bool) -> Interval:
     if ratio:
         factor = math.exp(by)
         return replace(
-            interval, low=None if low is None else low / factor, high=None if high is None else high * factor
+            interval,
+            low=None if low is None else low / factor,
+            high=None if high is None else high * factor,
         )
-    return replace(interval, low=None if low is None else low - by, high=None if high is None else high + by)
+    return replace(
+        interval, low=None if low is None else low - by, high=None if high is None else high + by
+    )
 
 
 def joined(interval: Interval, by: float, *, ratio: bool) -> Interval:
@@ -187,9 +199,16 @@ def has_trend(values: Sequence[float], alpha: float) -> bool:
     middle, mean = (count - 1) / 2, math.fsum(values) / count
     places = [place - middle for place in range(count)]
     square = math.fsum(place * place for place in places)
-    slope = math.fsum(place * (value - mean) for place, value in zip(places, values, strict=True)) / square
-    residual = math.fsum((value - mean - slope * place) ** 2 for place, value in zip(places, values, strict=True))
-    return abs(slope) > float(stdtrit(count - 2, 1 - alpha / 2)) * math.sqrt(residual / (count - 2) / square)
+    slope = (
+        math.fsum(place * (value - mean) for place, value in zip(places, values, strict=True))
+        / square
+    )
+    residual = math.fsum(
+        (value - mean - slope * place) ** 2 for place, value in zip(places, values, strict=True)
+    )
+    return abs(slope) > float(stdtrit(count - 2, 1 - alpha / 2)) * math.sqrt(
+        residual / (count - 2) / square
+    )
 
 
 def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Interval:
@@ -220,9 +239,12 @@ def excess_interval(worse: int, better: int, count: int) -> Interval:
     2008). Each bound has the error SHARE_TAIL over all looks.
     """
     shares = [
-        share_interval(hits, count, SHARE_TAIL * spent(hits), level=1 - 2 * SHARE_TAIL) for hits in (worse, better)
+        share_interval(hits, count, SHARE_TAIL * spent(hits), level=1 - 2 * SHARE_TAIL)
+        for hits in (worse, better)
     ]
-    (low, mine, high), (lower, theirs, higher) = ((s.low or 0.0, s.value, s.high or 0.0) for s in shares)
+    (low, mine, high), (lower, theirs, higher) = (
+        (s.low or 0.0, s.value, s.high or 0.0) for s in shares
+    )
     value = mine - theirs
     return replace(
         shares[0],
@@ -246,10 +268,14 @@ def lognormal_mean(values: Sequence[float], offset: float, alpha: float) -> floa
         return math.inf
     spread = math.fsum((log - mean) ** 2 for log in logs) / (count - 1)
     error = math.sqrt(spread / count + spread**2 / (2 * (count - 1)))
-    return (_exp(mean + spread / 2 + float(stdtrit(count - 1, 1 - alpha)) * error) or math.inf) - offset
+    return (
+        _exp(mean + spread / 2 + float(stdtrit(count - 1, 1 - alpha)) * error) or math.inf
+    ) - offset
 
 
-def quotient_interval(parts: Sequence[float], wholes: Sequence[float], alpha: float) -> Interval | None:
+def quotient_interval(
+    parts: Sequence[float], wholes: Sequence[float], alpha: float
+) -> Interval | None:
     """Return the quotient of two sums over stretches of time, with an interval by their spread (linearised; Cochran,
     Sampling Techniques, 1977, 6.4). ``alpha``: significance level of each bound. None for fewer than FEWEST
     stretches."""
@@ -259,9 +285,13 @@ def quotient_interval(parts: Sequence[float], wholes: Sequence[float], alpha: fl
     if count < FEWEST or total <= 0:
         return None
     value = math.fsum(parts) / total
-    squares = math.fsum((part - value * whole) ** 2 for part, whole in zip(parts, wholes, strict=True))
+    squares = math.fsum(
+        (part - value * whole) ** 2 for part, whole in zip(parts, wholes, strict=True)
+    )
     width = float(stdtrit(count - 1, 1 - alpha)) * math.sqrt(squares * count / (count - 1)) / total
-    return Interval(value, value - width, value + width, count, "stretches, Student's t", 1 - 2 * alpha)
+    return Interval(
+        value, value - width, value + width, count, "stretches, Student's t", 1 - 2 * alpha
+    )
 
 
 def chance_to_decide(gap: float, mean: Trimmed, planned: int, alpha: float | Spending) -> float:
@@ -274,7 +304,11 @@ def chance_to_decide(gap: float, mean: Trimmed, planned: int, alpha: float | Spe
     if count < 2 or not math.isfinite(mean.spread):
         return 1.0
     error = mean.spread / math.sqrt(count)
-    width = float(stdtrit(max(total - 1, 1), 1.0 - nominal_levels(total, alpha)[-1])) * mean.spread / math.sqrt(total)
+    width = (
+        float(stdtrit(max(total - 1, 1), 1.0 - nominal_levels(total, alpha)[-1]))
+        * mean.spread
+        / math.sqrt(total)
+    )
     expected = gap + (total - count) / total * error - width
     noise = mean.spread * math.sqrt(total - count) / total
     return float(ndtr(expected / noise)) if noise > 0 else float(expected > 0)

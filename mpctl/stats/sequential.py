@@ -47,8 +47,13 @@ class Spending:
 
     def by_look(self, looks: int) -> tuple[float, ...]:
         """The error spent at each of ``looks`` looks that decide."""
-        over = [self.first + (1.0 - self.first) * (look / looks) ** self.power for look in range(1, looks + 1)]
-        return tuple(self.alpha * (now - before) for before, now in itertools.pairwise((0.0, *over)))
+        over = [
+            self.first + (1.0 - self.first) * (look / looks) ** self.power
+            for look in range(1, looks + 1)
+        ]
+        return tuple(
+            self.alpha * (now - before) for before, now in itertools.pairwise((0.0, *over))
+        )
 
 
 FIRST_LOOK = 8
@@ -56,14 +61,18 @@ FEWEST = 5  # values whose spread is judged
 MOST_LOOKS = 1000  # rounds that can be planned
 _STEP = 0.02  # of the grid, in standard deviations of one round; halving it moves no level by more than 1 %
 _REACH = 8.0  # standard deviations followed on either side; 1e-15 lie beyond
-_COARSE_STEP = 0.1  # of the grid, in standard deviations of one round; halving it moves no power by 0.3 %
+_COARSE_STEP = (
+    0.1  # of the grid, in standard deviations of one round; halving it moves no power by 0.3 %
+)
 _SPREADS = 5  # estimates of the spread, each as likely as the others
 _COUNTED = 80  # rounds up to which the recursion is followed; beyond, they grow with the square of the spread
 _GRAIN = 0.03  # of the logarithm of a difference for which rounds are counted; the next smaller one is taken
 
 
 @lru_cache(maxsize=512)
-def nominal_levels(looks: int, alpha: float | Spending, first_look: int = FIRST_LOOK) -> tuple[float, ...]:
+def nominal_levels(
+    looks: int, alpha: float | Spending, first_look: int = FIRST_LOOK
+) -> tuple[float, ...]:
     """Return the one-sided level of look 1, 2, ..., ``looks`` with a total error of ``alpha``, 0..1, of which none is
     spent before ``first_look``. A number is spent evenly.
 
@@ -132,7 +141,13 @@ def _normal_tail(x: float) -> float:
 
 @lru_cache(maxsize=1024)
 def chance_to_show(
-    gap: float, spread: float, rounds: int, alpha: float | Spending, *, trim: float = 0.0, omit: int = 0
+    gap: float,
+    spread: float,
+    rounds: int,
+    alpha: float | Spending,
+    *,
+    trim: float = 0.0,
+    omit: int = 0,
 ) -> float:
     """Return the probability, 0..1, that an analysis after one of ``rounds`` rounds shows a mean to be beyond a limit.
 
@@ -152,12 +167,20 @@ def chance_to_show(
         for freedom, level in zip(freedoms, levels[omit:], strict=True)
     ]
     half = max((rounds - omit) // 2, FEWEST) - 1
-    estimates = [math.sqrt(float(chdtri(half, 1 - (i + 0.5) / _SPREADS)) / half) for i in range(_SPREADS)]
+    estimates = [
+        math.sqrt(float(chdtri(half, 1 - (i + 0.5) / _SPREADS)) / half) for i in range(_SPREADS)
+    ]
     return _crossing(gap / spread, reaches, estimates)
 
 
 def rounds_to_show(
-    gap: float, spread: float, alpha: float | Spending, power: float, *, trim: float = 0.0, settled: int = 0
+    gap: float,
+    spread: float,
+    alpha: float | Spending,
+    power: float,
+    *,
+    trim: float = 0.0,
+    settled: int = 0,
 ) -> int | None:
     """Return the fewest planned rounds whose :func:`chance_to_show` is ``power``; None above MOST_LOOKS.
 
@@ -172,7 +195,9 @@ def rounds_to_show(
 
 
 @lru_cache(maxsize=4096)
-def _rounds_to_show(drift: float, alpha: float | Spending, power: float, trim: float, settled: int) -> int | None:
+def _rounds_to_show(
+    drift: float, alpha: float | Spending, power: float, trim: float, settled: int
+) -> int | None:
     from scipy.special import ndtri
 
     single = (
@@ -205,7 +230,10 @@ def _crossing(drift: float, reaches: Sequence[float], estimates: Sequence[float]
     import numpy as np
 
     kernel = (
-        normal_density(np.arange(-_REACH, _REACH + _COARSE_STEP / 2, _COARSE_STEP, dtype=np.float64)) * _COARSE_STEP
+        normal_density(
+            np.arange(-_REACH, _REACH + _COARSE_STEP / 2, _COARSE_STEP, dtype=np.float64)
+        )
+        * _COARSE_STEP
     )
     density, start, crossed = np.full((len(estimates), 1), 1.0 / _COARSE_STEP), 0.0, 0.0
     for count, reach in enumerate(reaches, start=1):
@@ -213,8 +241,12 @@ def _crossing(drift: float, reaches: Sequence[float], estimates: Sequence[float]
         density, start = trimmed(density, start - _REACH, _REACH * count**0.5, _COARSE_STEP)
         if math.isinf(reach):
             continue
-        boundaries = np.array(estimates) * reach * count**0.5 - drift * count  # the grid follows the drift
-        beyond = np.arange(density.shape[1]) >= np.rint((boundaries - start) / _COARSE_STEP)[:, None]
+        boundaries = (
+            np.array(estimates) * reach * count**0.5 - drift * count
+        )  # the grid follows the drift
+        beyond = (
+            np.arange(density.shape[1]) >= np.rint((boundaries - start) / _COARSE_STEP)[:, None]
+        )
         crossed += float(density[beyond].sum()) * _COARSE_STEP / len(estimates)
         density = np.where(beyond, 0.0, density)
     return min(crossed, 1.0)

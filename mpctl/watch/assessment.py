@@ -53,17 +53,25 @@ class Meaning:
 
 
 MEANINGS: dict[Signal, Meaning] = {
-    Signal.HEALTHY: Meaning(False, "time per token and tokens per step are as the gate measured them"),
+    Signal.HEALTHY: Meaning(
+        False, "time per token and tokens per step are as the gate measured them"
+    ),
     Signal.IDLE: Meaning(False, "too few tokens were generated to judge"),
-    Signal.BLIND: Meaning(False, "counters could not be read; nothing is judged and nothing is done", ("doctor",)),
+    Signal.BLIND: Meaning(
+        False, "counters could not be read; nothing is judged and nothing is done", ("doctor",)
+    ),
     Signal.NO_REFERENCE: Meaning(
         False, "no measurement is recorded for the live revision", ("rollout", "--spec", "METHOD")
     ),
     Signal.UNMEASURED_LOAD: Meaning(
-        False, "more requests decode at once than the gate measured", ("bench", "--concurrency", "N")
+        False,
+        "more requests decode at once than the gate measured",
+        ("bench", "--concurrency", "N"),
     ),
     Signal.WORSE_DRAFT: Meaning(
-        True, "fewer drafted tokens are accepted: the traffic changed, or target or draft", ("rollback",)
+        True,
+        "fewer drafted tokens are accepted: the traffic changed, or target or draft",
+        ("rollback",),
     ),
     Signal.COSTLIER_STEP: Meaning(
         True,
@@ -71,31 +79,45 @@ MEANINGS: dict[Signal, Meaning] = {
         ("bench",),
     ),
     Signal.PAST_CROSSOVER: Meaning(
-        True, "at this load the gate measured that speculation costs more than it gains", ("rollback",)
+        True,
+        "at this load the gate measured that speculation costs more than it gains",
+        ("rollback",),
     ),
     Signal.NO_DRAFTS: Meaning(
-        True, "the engine speculates and drafts nothing: no text repeats, or K is 0 at this load", ("status",)
+        True,
+        "the engine speculates and drafts nothing: no text repeats, or K is 0 at this load",
+        ("status",),
     ),
     Signal.NOT_SPECULATING: Meaning(
-        True, "the engine runs without speculation although the ledger says it was promoted", ("diff",)
+        True,
+        "the engine runs without speculation although the ledger says it was promoted",
+        ("diff",),
     ),
     Signal.STEP_TO_ZERO: Meaning(
         True, "acceptance fell to zero at once: an engine fault that a restart ends", ("restart",)
     ),
-    Signal.RESTARTING: Meaning(True, "engines restarted twice or more within 30 minutes", ("status",)),
+    Signal.RESTARTING: Meaning(
+        True, "engines restarted twice or more within 30 minutes", ("status",)
+    ),
     Signal.FELL_BACK: Meaning(
         True,
         "the watch replaced a speculation that no longer paid, and nobody has acknowledged it",
         ("watch", "acknowledge"),
     ),
     Signal.WRONG_ANSWERS: Meaning(
-        True, "answers that are far from every tie are no longer those that were recorded", ("rollback",)
+        True,
+        "answers that are far from every tie are no longer those that were recorded",
+        ("rollback",),
     ),
     Signal.POISONED_CACHE: Meaning(
-        True, "answers are wrong from the prefix cache and right without it, until it is emptied", ("restart",)
+        True,
+        "answers are wrong from the prefix cache and right without it, until it is emptied",
+        ("restart",),
     ),
 }
-ANSWERS = frozenset({Signal.WRONG_ANSWERS, Signal.POISONED_CACHE})  # findings of sentinels, each confirmed already
+ANSWERS = frozenset(
+    {Signal.WRONG_ANSWERS, Signal.POISONED_CACHE}
+)  # findings of sentinels, each confirmed already
 
 
 def remedy_of(signal: Signal, namespace: str, service: str) -> str:
@@ -112,7 +134,9 @@ LEAST_TOKENS = 200  # of a window that is judged
 _PATIENCE = 8  # intervals that are pooled until a window has them
 _GAP = 12  # intervals without a reading after which nothing is known of the time between
 LEAST_DRAFTS = 50
-ZERO = 0.02  # first-position acceptance that counts as none, as the upper confidence bound of a window
+ZERO = (
+    0.02  # first-position acceptance that counts as none, as the upper confidence bound of a window
+)
 _ZERO_OF_MEASURED = 0.1  # and at most this share of the reference's
 _Z = 1.645  # one-sided, 95 %
 _OFF = 2  # readings in a row without the counters of speculation
@@ -167,14 +191,23 @@ class Assessment:
 
 
 def assess(
-    policy: WatchPolicy, reference: Reference | None, state: State, reading: Reading, *, speculates: bool
+    policy: WatchPolicy,
+    reference: Reference | None,
+    state: State,
+    reading: Reading,
+    *,
+    speculates: bool,
 ) -> tuple[State, Assessment]:
     """Judge a service by one more reading. ``speculates``: whether the live revision has a speculation."""
     if state.base is None:
         return replace(state, base=reading), Assessment(Signal.BLIND, "first reading")
     interval = window_between(state.base, reading, _GAP * policy.interval_s)
     counters = {**state.gone, **state.base.engines}
-    if back := tuple(n for n in interval.started if n in state.gone and restarted(state.gone[n], reading.engines[n])):
+    if back := tuple(
+        n
+        for n in interval.started
+        if n in state.gone and restarted(state.gone[n], reading.engines[n])
+    ):
         interval = replace(interval, restarted=(*interval.restarted, *back))
     if counters.keys() != reading.engines.keys():
         wanted = {name: counters[name] for name in reading.failed if name in counters}
@@ -182,9 +215,15 @@ def assess(
     off = state.without_counters + 1 if speculates and interval.speculating is False else 0
     if off or state.without_counters or state.restarts or interval.restarted:
         recent = tuple(when for when in state.restarts if reading.at - when < _RESTART_S)
-        state = replace(state, without_counters=off, restarts=(*recent, *(reading.at for _ in interval.restarted)))
+        state = replace(
+            state,
+            without_counters=off,
+            restarts=(*recent, *(reading.at for _ in interval.restarted)),
+        )
     state, assessment = _judged(policy, reference, state, reading, interval, speculates=speculates)
-    requests = _requests(interval.window) if interval.window is not None and state.base is reading else 0.0
+    requests = (
+        _requests(interval.window) if interval.window is not None and state.base is reading else 0.0
+    )
     return state, replace(assessment, restarted=interval.restarted, requests=requests)
 
 
@@ -203,23 +242,37 @@ def _judged(
     speculates: bool,
 ) -> tuple[State, Assessment]:
     if state.without_counters >= _OFF:
-        return replace(state, base=reading), _found(Signal.NOT_SPECULATING, "no counters of speculation", pays=False)
+        return replace(state, base=reading), _found(
+            Signal.NOT_SPECULATING, "no counters of speculation", pays=False
+        )
     if len(state.restarts) >= _RESTARTS:
         count = f"{len(state.restarts)} restarts in 30 minutes"
         return replace(state, base=reading), _found(Signal.RESTARTING, count)
     if interval.window is None:
         return replace(state, base=reading), _found(Signal.BLIND, interval.blind)
     if interval.window.generation_tokens < LEAST_TOKENS:
-        pooled = interval.restarted or interval.started or interval.seconds >= policy.interval_s * _PATIENCE
+        pooled = (
+            interval.restarted
+            or interval.started
+            or interval.seconds >= policy.interval_s * _PATIENCE
+        )
         next_state = replace(state, base=reading) if pooled else state
         return next_state, _found(
-            Signal.IDLE, f"{interval.window.generation_tokens:.0f} tokens in {interval.seconds:.0f} s"
+            Signal.IDLE,
+            f"{interval.window.generation_tokens:.0f} tokens in {interval.seconds:.0f} s",
         )
-    return _compared(policy, reference, replace(state, base=reading), interval, speculates=speculates)
+    return _compared(
+        policy, reference, replace(state, base=reading), interval, speculates=speculates
+    )
 
 
 def _compared(
-    policy: WatchPolicy, reference: Reference | None, state: State, interval: ServiceWindow, *, speculates: bool
+    policy: WatchPolicy,
+    reference: Reference | None,
+    state: State,
+    interval: ServiceWindow,
+    *,
+    speculates: bool,
 ) -> tuple[State, Assessment]:
     """Compare a whole window with the reference."""
     assert interval.window is not None
@@ -227,7 +280,9 @@ def _compared(
     if not speculates:
         return state, Assessment(Signal.HEALTHY, "no speculation was promoted", figures=figures)
     if reference is None:
-        return state, Assessment(Signal.NO_REFERENCE, MEANINGS[Signal.NO_REFERENCE].text, figures=figures)
+        return state, Assessment(
+            Signal.NO_REFERENCE, MEANINGS[Signal.NO_REFERENCE].text, figures=figures
+        )
     expected = reference.expected(figures.batch or 1.0)
     if text := _zero(reference, expected, interval.window):
         return state, Assessment(Signal.STEP_TO_ZERO, text, False, figures, expected)
@@ -249,9 +304,16 @@ def _zero(reference: Reference, expected: Expected, window: Window) -> str:
     not zero is the traffic's or the draft's: the sums find it. So do they where a lookup finds nothing acceptable,
     which happens whenever the traffic stops repeating."""
     first = next(iter(window.position_rates), None)
-    if reference.lookup or first is None or not expected.first_acceptance or (window.drafts or 0) < LEAST_DRAFTS:
+    if (
+        reference.lookup
+        or first is None
+        or not expected.first_acceptance
+        or (window.drafts or 0) < LEAST_DRAFTS
+    ):
         return ""
-    if at_most(first, window.drafts or 0.0) >= min(ZERO, _ZERO_OF_MEASURED * expected.first_acceptance):
+    if at_most(first, window.drafts or 0.0) >= min(
+        ZERO, _ZERO_OF_MEASURED * expected.first_acceptance
+    ):
         return ""
     want = formatting.share(expected.first_acceptance)
     return f"first-position acceptance {formatting.share(first)} of {window.drafts:.0f} drafts, measured {want}"
@@ -260,7 +322,9 @@ def _zero(reference: Reference, expected: Expected, window: Window) -> str:
 def at_most(share: float, count: float) -> float:
     """Upper confidence bound of a share of ``count`` (Wilson)."""
     square = _Z * _Z / count
-    return (share + square / 2 + math.sqrt(square * (share * (1.0 - share) + square / 4))) / (1.0 + square)
+    return (share + square / 2 + math.sqrt(square * (share * (1.0 - share) + square / 4))) / (
+        1.0 + square
+    )
 
 
 def _no_drafts(expected: Expected, window: Window) -> str:
@@ -271,7 +335,9 @@ def _no_drafts(expected: Expected, window: Window) -> str:
     return f"no draft in {window.steps:.0f} steps, about {wanted:.0f} were expected"
 
 
-def _by_sums(policy: WatchPolicy, state: State, figures: Figures, expected: Expected) -> tuple[State, Assessment]:
+def _by_sums(
+    policy: WatchPolicy, state: State, figures: Figures, expected: Expected
+) -> tuple[State, Assessment]:
     """The two statistical findings: slower than measured, and not worth its cost."""
     if not figures.tokens_per_step:
         return state, _found(Signal.IDLE, "no step was counted")
@@ -282,14 +348,18 @@ def _by_sums(policy: WatchPolicy, state: State, figures: Figures, expected: Expe
     shift = -math.log(1.0 - policy.loss)
     slack = min(max(expected.slack, 0.0), shift / 2)
     allowance = slack + _ALLOWED * (shift - slack)
-    limit = limit_of(state.slower_noise, allowance - slack, policy.run_length, _LASTS * (shift - allowance))
+    limit = limit_of(
+        state.slower_noise, allowance - slack, policy.run_length, _LASTS * (shift - allowance)
+    )
     slower = _capped(state.slower.after(min(fewer + costlier - allowance, _ONE * limit)), limit)
     began = slower.windows <= 1
     break_even = expected.break_even or _UNTIMED * expected.baseline_tokens_per_step
     below = math.log(break_even / figures.tokens_per_step)
     unpaid_limit = limit_of(state.unpaid_noise, _PAYS, policy.run_length, _LASTS * _PAYS)
     unpaid = _capped(state.unpaid.after(min(below, _ONE * unpaid_limit)), unpaid_limit)
-    sound = slower.value <= limit / 2 and unpaid.value <= unpaid_limit / 2  # a fault must not teach what is usual
+    sound = (
+        slower.value <= limit / 2 and unpaid.value <= unpaid_limit / 2
+    )  # a fault must not teach what is usual
     state = replace(
         state,
         slower=slower,
@@ -321,11 +391,15 @@ def _signal(state: State, expected: Expected, break_even: float) -> Signal:
         return Signal.WORSE_DRAFT
     if not state.is_slower:
         return Signal.HEALTHY
-    return Signal.WORSE_DRAFT if state.fewer_tokens >= state.costlier_steps else Signal.COSTLIER_STEP
+    return (
+        Signal.WORSE_DRAFT if state.fewer_tokens >= state.costlier_steps else Signal.COSTLIER_STEP
+    )
 
 
 def _text(signal: Signal, figures: Figures, expected: Expected, break_even: float) -> str:
-    parts = [f"tokens per step {figures.tokens_per_step:.2f}, measured {expected.tokens_per_step:.2f}"]
+    parts = [
+        f"tokens per step {figures.tokens_per_step:.2f}, measured {expected.tokens_per_step:.2f}"
+    ]
     parts.append(f"break-even {break_even:.2f}")
     if figures.step_ms and expected.step_ms:
         parts.append(f"step {figures.step_ms:.1f} ms, measured {expected.step_ms:.1f} ms")

@@ -17,7 +17,12 @@ from mpctl.watch.watch_policy import NOTIFY, PREVIOUS, WatchPolicy
 
 _DAY_S = 86400.0
 # Findings that another spec ends. A costlier step slows the baseline, too; restarts and missing data are no verdict.
-ACTIONABLE = ANSWERS | {Signal.WORSE_DRAFT, Signal.PAST_CROSSOVER, Signal.STEP_TO_ZERO, Signal.NO_DRAFTS}
+ACTIONABLE = ANSWERS | {
+    Signal.WORSE_DRAFT,
+    Signal.PAST_CROSSOVER,
+    Signal.STEP_TO_ZERO,
+    Signal.NO_DRAFTS,
+}
 
 
 class WatchAct(StrEnum):
@@ -35,7 +40,12 @@ class WatchAct(StrEnum):
     REFRESH = "refresh"
 
 
-CHANGES = frozenset(WatchAct) - {WatchAct.NOTHING, WatchAct.REPORT, WatchAct.HOLD, WatchAct.PROPOSE}  # operations
+CHANGES = frozenset(WatchAct) - {
+    WatchAct.NOTHING,
+    WatchAct.REPORT,
+    WatchAct.HOLD,
+    WatchAct.PROPOSE,
+}  # operations
 TRAINS = frozenset({WatchAct.MEASURE, WatchAct.REFRESH})
 
 
@@ -62,7 +72,9 @@ class Situation:
     interrupted: str = ""  # an unfinished operation that the watch itself began
     restarts: tuple[float, ...] = ()  # when the watch restarted the engines
     retry_at: float = 0.0
-    refresh_failed: bool = False  # what is tried again then is a refresh, which must not delay a fallback
+    refresh_failed: bool = (
+        False  # what is tried again then is a refresh, which must not delay a fallback
+    )
     stale: StaleDraft | None = None  # a draft that went stale and has no successor
     refreshing: str = ""  # what of an unfinished refresh can be done now
 
@@ -95,21 +107,33 @@ class WatchDecision:
     method: str = ""
 
 
-def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> WatchDecision:
+def decide(
+    policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet
+) -> WatchDecision:
     """Decide about one service."""
     decision = _decide_on_signal(policy, assessment, situation, fleet)
     if decision.act in (WatchAct.NOTHING, WatchAct.REPORT):
         decision = _refresh(policy, situation) or decision
-    paused = situation.now < situation.retry_at and (not situation.refresh_failed or decision.act in TRAINS)
+    paused = situation.now < situation.retry_at and (
+        not situation.refresh_failed or decision.act in TRAINS
+    )
     if decision.act in CHANGES and paused:
         remaining_s = situation.retry_at - situation.now
-        return WatchDecision(WatchAct.HOLD, f"{decision.act.value} failed, and is tried again in {remaining_s:.0f} s")
+        return WatchDecision(
+            WatchAct.HOLD, f"{decision.act.value} failed, and is tried again in {remaining_s:.0f} s"
+        )
     return decision
 
 
-def _decide_on_signal(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> WatchDecision:
+def _decide_on_signal(
+    policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet
+) -> WatchDecision:
     if situation.interrupted:
-        acts = policy.fall_back or policy.re_arm or (policy.refresh is not None and policy.refresh.apply)
+        acts = (
+            policy.fall_back
+            or policy.re_arm
+            or (policy.refresh is not None and policy.refresh.apply)
+        )
         what = f"{situation.interrupted} of the watch was interrupted"
         return WatchDecision(WatchAct.RESUME if acts else WatchAct.REPORT, what)
     if not assessment.finding or assessment.signal is Signal.FELL_BACK:
@@ -121,15 +145,21 @@ def _decide_on_signal(policy: WatchPolicy, assessment: Assessment, situation: Si
     if reason := _reason_to_wait(policy, situation, restart=restart, at_once=at_once):
         return WatchDecision(WatchAct.HOLD, reason)
     if not situation.rungs and not restart:
-        return WatchDecision(WatchAct.REPORT, f"{assessment.text}; no revision of the ladder was recorded")
+        return WatchDecision(
+            WatchAct.REPORT, f"{assessment.text}; no revision of the ladder was recorded"
+        )
     if fleet.braked(policy, situation.now):
         most = f"{fleet.most(policy)} of {fleet.services} services within {policy.fleet_window_s:.0f} s"
         return WatchDecision(
-            WatchAct.HOLD, f"the brake of the fleet holds: the watch already changed {most}", brake=True
+            WatchAct.HOLD,
+            f"the brake of the fleet holds: the watch already changed {most}",
+            brake=True,
         )
     if restart:
         return WatchDecision(WatchAct.RESTART, f"{assessment.signal.value}: {assessment.text}")
-    return WatchDecision(WatchAct.FALL_BACK, f"{assessment.signal.value}: {assessment.text}", situation.rungs[0])
+    return WatchDecision(
+        WatchAct.FALL_BACK, f"{assessment.signal.value}: {assessment.text}", situation.rungs[0]
+    )
 
 
 def _only_reported(policy: WatchPolicy, assessment: Assessment) -> str:
@@ -154,7 +184,9 @@ def _restarts_first(policy: WatchPolicy, assessment: Assessment, situation: Situ
     return policy.restart and ends and not recent
 
 
-def _reason_to_wait(policy: WatchPolicy, situation: Situation, *, restart: bool, at_once: bool) -> str:
+def _reason_to_wait(
+    policy: WatchPolicy, situation: Situation, *, restart: bool, at_once: bool
+) -> str:
     """Why an action has to wait; empty when it need not. A restart changes no spec, so limits on that do not hold
     it. ``at_once``: users get wrong answers until it is done."""
     if situation.busy:
@@ -180,15 +212,21 @@ def _cooling(policy: WatchPolicy, situation: Situation) -> str:
     return ""
 
 
-def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Situation) -> WatchDecision:
+def _without_finding(
+    policy: WatchPolicy, assessment: Assessment, situation: Situation
+) -> WatchDecision:
     sound = (Signal.HEALTHY, Signal.NO_REFERENCE, Signal.UNMEASURED_LOAD, Signal.FELL_BACK)
     if not (policy.re_arm and situation.replaced_spec and assessment.signal in sound):
-        return WatchDecision(WatchAct.REPORT if assessment.finding else WatchAct.NOTHING, assessment.text)
+        return WatchDecision(
+            WatchAct.REPORT if assessment.finding else WatchAct.NOTHING, assessment.text
+        )
     if situation.busy:
         return WatchDecision(WatchAct.HOLD, situation.busy)
     if reason := _cooling(policy, situation):
         return WatchDecision(WatchAct.REPORT if assessment.finding else WatchAct.NOTHING, reason)
-    return WatchDecision(WatchAct.RE_ARM, f"the cool-down is over: {situation.replaced_spec} is measured again")
+    return WatchDecision(
+        WatchAct.RE_ARM, f"the cool-down is over: {situation.replaced_spec} is measured again"
+    )
 
 
 _ACT_OF_REFRESH = {
@@ -213,7 +251,9 @@ def _refresh(policy: WatchPolicy, situation: Situation) -> WatchDecision | None:
     return WatchDecision(_ACT_OF_REFRESH[decision.act], decision.reason, method=decision.method)
 
 
-def ladder(policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: int | None) -> tuple[Rung, ...]:
+def ladder(
+    policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: int | None
+) -> tuple[Rung, ...]:
     """Revisions that can replace the live one, in the policy's order.
 
     ``served``: recorded revisions that served, oldest first; ``previous``: the revision before the promotion. The
@@ -224,8 +264,15 @@ def ladder(policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: in
         names = names[names.index(live.method) + 1 :]
     rungs: list[Rung] = []
     for name in names:
-        fits = [r for r in served if (r.revision == previous if name == PREVIOUS else r.method == name)]
+        fits = [
+            r for r in served if (r.revision == previous if name == PREVIOUS else r.method == name)
+        ]
         rung = fits[-1] if fits else None
-        if rung is not None and rung.revision != live.revision and rung.spec != live.spec and rung not in rungs:
+        if (
+            rung is not None
+            and rung.revision != live.revision
+            and rung.spec != live.spec
+            and rung not in rungs
+        ):
             rungs.append(rung)
     return tuple(rungs)

@@ -17,7 +17,12 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 
-LENGTHS = (8, 16, 32, 64)  # windows, each twice the one before: two to sixteen minutes at the default interval
+LENGTHS = (
+    8,
+    16,
+    32,
+    64,
+)  # windows, each twice the one before: two to sixteen minutes at the default interval
 FIRST_NOISE = 0.12  # of the logarithm of one window, before anything was learned
 LEAST_NOISE, MOST_NOISE = 0.05, 1.0
 UNLIKE_NORMAL = 10.0  # fewer false alarms than normally distributed noise would be allowed: real noise has longer tails
@@ -42,14 +47,19 @@ class Blocks:
     def spread(self) -> float:
         """Standard deviation of the sum of a block."""
         root = math.sqrt(self.length)
-        return min(max(math.sqrt(self.variance) * self.length, LEAST_NOISE * root), MOST_NOISE * root)
+        return min(
+            max(math.sqrt(self.variance) * self.length, LEAST_NOISE * root), MOST_NOISE * root
+        )
 
     def after(self, total: float) -> tuple[Blocks, float | None]:
         """Add a block by its sum; return also the sum of the block of twice the length that it completes."""
         reach = _CLIP * math.sqrt(max(self.variance, LEAST_NOISE**2 / self.length))
         away = min(max(total / self.length - self.mean, -reach), reach)
         weight = min(self.weight + 1.0, _MEMORY_WINDOWS / self.length)
-        variance, mean = self.variance + (away * away - self.variance) / weight, self.mean + away / weight
+        variance, mean = (
+            self.variance + (away * away - self.variance) / weight,
+            self.mean + away / weight,
+        )
         if self.first is None:
             return Blocks(self.length, variance, mean, weight, total), None
         return Blocks(self.length, variance, mean, weight), self.first + total
@@ -59,7 +69,9 @@ class Blocks:
 class Noise:
     """The noise of a figure at each of :data:`LENGTHS`. ``total``, ``count``: of the shortest block, not full yet."""
 
-    blocks: tuple[Blocks, ...] = tuple(Blocks(length, FIRST_NOISE**2 / length) for length in LENGTHS)
+    blocks: tuple[Blocks, ...] = tuple(
+        Blocks(length, FIRST_NOISE**2 / length) for length in LENGTHS
+    )
     total: float = 0.0
     count: int = 0
 

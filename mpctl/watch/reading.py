@@ -32,7 +32,9 @@ class ServiceWindow:
     engines: int = 0  # that were whole
     restarted: tuple[str, ...] = ()  # engines whose counters began again
     started: tuple[str, ...] = ()  # engines that the first reading did not have
-    speculating: bool | None = None  # engines export the counters of speculation; None where no engine was read
+    speculating: bool | None = (
+        None  # engines export the counters of speculation; None where no engine was read
+    )
     blind: str = ""
 
 
@@ -42,8 +44,14 @@ def window_between(before: Reading, after: Reading, gap_s: float) -> ServiceWind
     speculating = _speculating(after)
     if seconds <= 0:
         return ServiceWindow(seconds, None, speculating=speculating, blind="the clock went back")
-    if seconds > gap_s:  # an engine that loads for minutes leaves such a gap: that it restarted is known all the same
-        names = tuple(n for n, c in after.engines.items() if n in before.engines and restarted(before.engines[n], c))
+    if (
+        seconds > gap_s
+    ):  # an engine that loads for minutes leaves such a gap: that it restarted is known all the same
+        names = tuple(
+            n
+            for n, c in after.engines.items()
+            if n in before.engines and restarted(before.engines[n], c)
+        )
         blind = f"no reading for {seconds:.0f} s"
         return ServiceWindow(seconds, None, restarted=names, speculating=speculating, blind=blind)
     windows, again, unusable = [], [], []
@@ -82,7 +90,9 @@ def _speculating(reading: Reading) -> bool | None:
     return False if answered and not reading.failed else None
 
 
-def _why_blind(after: Reading, again: tuple[str, ...], started: tuple[str, ...], unusable: tuple[str, ...]) -> str:
+def _why_blind(
+    after: Reading, again: tuple[str, ...], started: tuple[str, ...], unusable: tuple[str, ...]
+) -> str:
     if unusable:
         return unusable[0]
     if after.failed:

@@ -31,7 +31,10 @@ from mpctl.watch.reading import ServiceWindow
 RECORD = "reference"  # the name of the record of the operation that promoted
 LEVEL = 0.95
 _USERS = "users"  # the class of traffic of users' requests
-_REACH, _REACH_MORE = 1.25, 0.5  # times and plus the largest measured load, up to which the last band still holds
+_REACH, _REACH_MORE = (
+    1.25,
+    0.5,
+)  # times and plus the largest measured load, up to which the last band still holds
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,9 @@ class Reference(Record):
         if run.placement.users_set_load:
             bands = tuple(band for band in (_band_of_users(run.traffic),) if band is not None)
         else:
-            bands = tuple(band for cell in run.cells if (band := _band(cell, run.of_cell(cell))) is not None)
+            bands = tuple(
+                band for cell in run.cells if (band := _band(cell, run.of_cell(cell))) is not None
+            )
         if not bands:
             return None
         row = METHODS.get(spec.method)
@@ -145,7 +150,8 @@ class Reference(Record):
         weights = [self.shares.get(traffic, 0.0) for traffic, _ in classes]
         if not sum(weights):
             slowest = max(
-                range(len(by_class)), key=lambda i: (by_class[i].time_per_token_ms or 0.0, -by_class[i].tokens_per_step)
+                range(len(by_class)),
+                key=lambda i: (by_class[i].time_per_token_ms or 0.0, -by_class[i].tokens_per_step),
             )
             weights = [float(i == slowest) for i in range(len(by_class))]
         return _mixed(by_class, [w / sum(weights) for w in weights])
@@ -158,7 +164,9 @@ class Reference(Record):
             ValueError: a field is missing, unknown or of another type, or there is no band.
         """
         reference = decode(cls, record)
-        if not reference.bands or any(not b.batch > 0 or not b.tokens_per_step.value > 0 for b in reference.bands):
+        if not reference.bands or any(
+            not b.batch > 0 or not b.tokens_per_step.value > 0 for b in reference.bands
+        ):
             raise ValueError("no band with a load and tokens per step above zero")
         return reference
 
@@ -197,7 +205,9 @@ class Figures:
             first_acceptance=next(iter(window.position_rates), None),
             coverage=window.coverage,
             tokens_per_s=window.generation_tokens / interval.seconds,
-            answer_tokens=window.generation_tokens / window.ttft_count if window.ttft_count else None,
+            answer_tokens=window.generation_tokens / window.ttft_count
+            if window.ttft_count
+            else None,
         )
 
 
@@ -369,13 +379,19 @@ class Profile:
         differences = []
         measured = [b.answer_tokens for b in reference.bands if b.answer_tokens]
         if measured and self.answer_tokens and _outside(self.answer_tokens, measured):
-            differences.append(f"answers have {self.answer_tokens:.0f} tokens, measured were {_span(measured)}")
+            differences.append(
+                f"answers have {self.answer_tokens:.0f} tokens, measured were {_span(measured)}"
+            )
         if odd := self._odd_acceptance([b.tokens_per_step.value for b in reference.bands]):
             differences.append(odd)
         most = max(b.batch for b in reference.bands) * 1.25
-        above = math.fsum(s for least, s in zip(_BATCHES, self.loads[1:], strict=True) if least > most)
+        above = math.fsum(
+            s for least, s in zip(_BATCHES, self.loads[1:], strict=True) if least > most
+        )
         if above > 0.2:
-            differences.append(f"{above:.0%} of the time more requests decode at once than the {most:.0f} measured")
+            differences.append(
+                f"{above:.0%} of the time more requests decode at once than the {most:.0f} measured"
+            )
         return tuple(differences)
 
     def _odd_acceptance(self, measured: list[float]) -> str:

@@ -16,7 +16,9 @@ from mpctl.methods import METHODS
 
 DAY_S = 86400.0
 WEEK_S = 7 * DAY_S
-_LOOKUPS = tuple(name for name, row in METHODS.items() if row.is_lookup)  # the first needs no package
+_LOOKUPS = tuple(
+    name for name, row in METHODS.items() if row.is_lookup
+)  # the first needs no package
 UNKNOWN_LICENCE = "unknown-licence"  # the finding that a training may ignore
 LEAST_GAIN = 0.05  # of throughput over what serves now, below which no training is worth its risk
 
@@ -101,8 +103,12 @@ def decide_refresh(policy: RefreshPolicy, stale: StaleDraft, now: float) -> Refr
         return RefreshDecision(RefreshAct.NOTHING, f"{stale.draft} is not trained anew: {reason}")
     if stale.unmeasured:
         method = stale.unmeasured[0]
-        return RefreshDecision(RefreshAct.MEASURE, f"{method} needs no training and is measured first", method)
-    return RefreshDecision(RefreshAct.TRAIN, f"{stale.draft} went stale ({stale.cause}) and is trained anew")
+        return RefreshDecision(
+            RefreshAct.MEASURE, f"{method} needs no training and is measured first", method
+        )
+    return RefreshDecision(
+        RefreshAct.TRAIN, f"{stale.draft} went stale ({stale.cause}) and is trained anew"
+    )
 
 
 def _useless(policy: RefreshPolicy, stale: StaleDraft) -> str:
@@ -110,7 +116,9 @@ def _useless(policy: RefreshPolicy, stale: StaleDraft) -> str:
     if stale.prompts < policy.min_prompts:
         return f"{stale.prompts} prompts, min_prompts is {policy.min_prompts}"
     if stale.gain is not None and stale.gain < LEAST_GAIN:
-        return f"the predicted gain over what serves now is {stale.gain:.0%}, below {LEAST_GAIN:.0%}"
+        return (
+            f"the predicted gain over what serves now is {stale.gain:.0%}, below {LEAST_GAIN:.0%}"
+        )
     return ""
 
 

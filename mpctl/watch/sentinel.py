@@ -32,7 +32,15 @@ _SOUND = 12  # right answers in a row that end a finding
 AGAIN = 2  # repetitions per engine, since each may reach another one
 _MOST_AGAIN = 8
 _IDENTITY = (
-    *("quantization", "kv-cache-dtype", "dtype", "revision", "tokenizer", "hf-overrides", "chat-template"),
+    *(
+        "quantization",
+        "kv-cache-dtype",
+        "dtype",
+        "revision",
+        "tokenizer",
+        "hf-overrides",
+        "chat-template",
+    ),
     *("load-format", "reasoning-parser"),
 )
 
@@ -59,7 +67,9 @@ def engine_of(service: Service, version: str | None, target: str | None) -> dict
 
 def changes_between(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """Name the parts in which two engines differ."""
-    return ", ".join(sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n)))
+    return ", ".join(
+        sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
+    )
 
 
 def prefix_digest(prefix: Mapping[str, Any]) -> str:
@@ -81,7 +91,9 @@ def settle(answer: Answer, again: Answer) -> str:
     if answer.ids:
         settled = settled_digest(answer, count)
     else:
-        settled = f"{_TEXT}:{digest_of(answer.rendering)}" if count == len(answer.alternatives) else ""
+        settled = (
+            f"{_TEXT}:{digest_of(answer.rendering)}" if count == len(answer.alternatives) else ""
+        )
     return settled if settled and _is_right(settled, again) else ""
 
 
@@ -90,7 +102,11 @@ def _is_right(settled: str, answer: Answer) -> bool | None:
     count, _, digest = settled.partition(":")
     if answer.error or (count != _TEXT and not answer.ids):
         return None
-    return digest_of(answer.rendering) == digest if count == _TEXT else not differs_from(settled, answer)
+    return (
+        digest_of(answer.rendering) == digest
+        if count == _TEXT
+        else not differs_from(settled, answer)
+    )
 
 
 class Check(StrEnum):
@@ -160,7 +176,10 @@ class Guard:
         if check is Check.ONCE:
             odd = (*odd, now)
             if len(odd) > 1:
-                check, text = Check.WRONG, f"{len(odd)} answers within a day were wrong and right when asked again"
+                check, text = (
+                    Check.WRONG,
+                    f"{len(odd)} answers within a day were wrong and right when asked again",
+                )
         guard = replace(
             self,
             credit=self.credit - sent,
@@ -176,7 +195,9 @@ class Guard:
             return replace(guard, finding=check, found=text, sound=0)
         sound = self.sound + (check is Check.RIGHT)
         ended = check is Check.UNVERIFIED or sound >= _SOUND
-        return replace(guard, finding=None if ended else self.finding, sound=sound if self.finding else 0)
+        return replace(
+            guard, finding=None if ended else self.finding, sound=sound if self.finding else 0
+        )
 
 
 _FINDINGS = (Check.POISONED, Check.WRONG)

@@ -101,20 +101,32 @@ def _fault(name: str, value: Any) -> str:
         return f"unknown; known are {', '.join(f.name for f in fields(WatchPolicy))}"
     if name in _RANGES:
         least, most = _RANGES[name]
-        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        number = (
+            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        )
         whole = not isinstance(least, int) or isinstance(value, int)
-        return "" if number and whole and least <= value <= most else f"must be a number from {least:g} to {most:g}"
+        return (
+            ""
+            if number and whole and least <= value <= most
+            else f"must be a number from {least:g} to {most:g}"
+        )
     if name in ("fall_back", "restart", "re_arm"):
         return "" if isinstance(value, bool) else "must be true or false"
     if name == "wrong_answers":
         return "" if value in (FALL_BACK, NOTIFY) else f"must be {FALL_BACK} or {NOTIFY}"
     if name == "ladder":
         rungs = {*METHODS, PREVIOUS}
-        sound = isinstance(value, list) and value and all(isinstance(v, str) and v in rungs for v in value)
+        sound = (
+            isinstance(value, list)
+            and value
+            and all(isinstance(v, str) and v in rungs for v in value)
+        )
         return "" if sound else f"must be a list of {', '.join(sorted(rungs))}"
     if name == "refresh":
         return _fault_of_refresh(value)
-    sound = isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items())
+    sound = isinstance(value, dict) and all(
+        isinstance(k, str) and isinstance(v, str) for k, v in value.items()
+    )
     return "" if sound else "must be a mapping of classes of traffic to files"
 
 
@@ -130,6 +142,18 @@ def _fault_of_refresh(value: Any) -> str:
         return f"ignored: {unknown[0]} is no finding of a training: {UNKNOWN_LICENCE}"
     if policy.apply and not policy.trainer:
         return "apply needs a trainer"
-    numbers = (policy.min_prompts, policy.attempts, policy.gpu_hours_per_week, policy.cool_down_s, policy.deadline_s)
-    positive = min(policy.min_prompts, policy.steps) > 0 and all(0 <= number < math.inf for number in numbers)
-    return "" if policy.prompts and positive else "needs prompts, and numbers from 0, min_prompts and steps from 1"
+    numbers = (
+        policy.min_prompts,
+        policy.attempts,
+        policy.gpu_hours_per_week,
+        policy.cool_down_s,
+        policy.deadline_s,
+    )
+    positive = min(policy.min_prompts, policy.steps) > 0 and all(
+        0 <= number < math.inf for number in numbers
+    )
+    return (
+        ""
+        if policy.prompts and positive
+        else "needs prompts, and numbers from 0, min_prompts and steps from 1"
+    )

@@ -51,7 +51,11 @@ class HeadLayer(nn.Module):
     def __init__(self, config: Qwen3Config) -> None:
         super().__init__()
         width, head = config.hidden_size, config.head_dim
-        self.heads, self.kv_heads, self.head_dim = config.num_attention_heads, config.num_key_value_heads, head
+        self.heads, self.kv_heads, self.head_dim = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            head,
+        )
         self.input_layernorm = nn.RMSNorm(width, eps=config.rms_norm_eps)
         self.hidden_norm = nn.RMSNorm(width, eps=config.rms_norm_eps)
         self.post_attention_layernorm = nn.RMSNorm(width, eps=config.rms_norm_eps)
@@ -92,7 +96,9 @@ class Past:
         unseen = torch.ones(length, length, dtype=torch.bool).triu(1)
         scores = scores.masked_fill(unseen, float("-inf"))
         own = [(query * key).sum(-1, keepdim=True) for key in self._keys[1:]]
-        weights = torch.softmax(torch.cat([scores, *own], dim=-1).float() * query.shape[-1] ** -0.5, dim=-1)
+        weights = torch.softmax(
+            torch.cat([scores, *own], dim=-1).float() * query.shape[-1] ** -0.5, dim=-1
+        )
         attended = weights[..., :length].to(value.dtype) @ self._values[0]
         for step, drafted in enumerate(self._values[1:], start=length):
             attended = attended + weights[..., step : step + 1].to(drafted.dtype) * drafted
@@ -102,7 +108,9 @@ class Past:
 class Head(nn.Module):
     """``fc``, one layer, ``norm`` and an output over the draft vocabulary."""
 
-    def __init__(self, target: Qwen3ForCausalLM, draft_ids: torch.Tensor, *, parallel: bool = False) -> None:
+    def __init__(
+        self, target: Qwen3ForCausalLM, draft_ids: torch.Tensor, *, parallel: bool = False
+    ) -> None:
         super().__init__()
         config = target.config
         width = config.hidden_size
@@ -110,18 +118,26 @@ class Head(nn.Module):
         self.midlayer = HeadLayer(config)
         self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps)
         self.lm_head = nn.Linear(width, len(draft_ids), bias=False)
-        self.register_buffer("draft_ids", draft_ids)  # ids of the draft's tokens in the target's vocabulary, ascending
+        self.register_buffer(
+            "draft_ids", draft_ids
+        )  # ids of the draft's tokens in the target's vocabulary, ascending
         self._rotary = target.model.rotary_emb
-        self._embedding = [target.model.embed_tokens]  # in a list, so that its weights are no parameters of the head
+        self._embedding = [
+            target.model.embed_tokens
+        ]  # in a list, so that its weights are no parameters of the head
         self._masked = target.config.pad_token_id
-        self.mask_hidden = nn.Parameter(torch.randn(1, 1, len(AUX_LAYERS) * width)) if parallel else None
+        self.mask_hidden = (
+            nn.Parameter(torch.randn(1, 1, len(AUX_LAYERS) * width)) if parallel else None
+        )
 
     def read(self, target: Target, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Input of the first draft step, ``[batch, positions, width]``, and the target's logits."""
         aux, logits = target.read(ids)
         return self.fc(aux), logits
 
-    def follow(self, embeds: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def follow(
+        self, embeds: torch.Tensor, hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs of later draft steps: the tokens before and the step's own outputs, or in parallel neither."""
         if self.mask_hidden is None:
             return embeds, hidden
@@ -134,7 +150,9 @@ class Head(nn.Module):
         self.norm.weight.copy_(target.model.norm.weight)
         self.lm_head.weight.copy_(target.lm_head.weight[self.draft_ids])
 
-    def step(self, embeds: torch.Tensor, hidden: torch.Tensor, positions: torch.Tensor, past: Past) -> torch.Tensor:
+    def step(
+        self, embeds: torch.Tensor, hidden: torch.Tensor, positions: torch.Tensor, past: Past
+    ) -> torch.Tensor:
         """One draft step: the hidden states of the next one, ``[batch, positions, width]``, before the last norm."""
         layer = self.midlayer
         inputs = torch.cat([layer.input_layernorm(embeds), layer.hidden_norm(hidden)], dim=-1)
@@ -146,7 +164,9 @@ class Head(nn.Module):
         hidden = hidden + layer.self_attn["o_proj"](attended)
         inner = layer.post_attention_layernorm(hidden)
         mlp = layer.mlp
-        return hidden + mlp["down_proj"](functional.silu(mlp["gate_proj"](inner)) * mlp["up_proj"](inner))
+        return hidden + mlp["down_proj"](
+            functional.silu(mlp["gate_proj"](inner)) * mlp["up_proj"](inner)
+        )
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self.lm_head(self.norm(hidden)).float()
@@ -156,11 +176,15 @@ class Target:
     """The demo model, kept as it is: hidden states, logits and greedy answers."""
 
     def __init__(self, directory: Path) -> None:
-        self.model = Qwen3ForCausalLM.from_pretrained(directory).float().eval().requires_grad_(False)
+        self.model = (
+            Qwen3ForCausalLM.from_pretrained(directory).float().eval().requires_grad_(False)
+        )
         self.tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
         self._seen: dict[int, torch.Tensor] = {}
         for number, layer in enumerate(self.model.model.layers, start=1):
-            layer.register_forward_hook(lambda _m, _i, out, n=number: self._seen.__setitem__(n, _first(out)))
+            layer.register_forward_hook(
+                lambda _m, _i, out, n=number: self._seen.__setitem__(n, _first(out))
+            )
 
     @torch.no_grad()
     def read(self, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -185,13 +209,19 @@ class Target:
     @torch.no_grad()
     def answer(self, tasks: list[Task]) -> list[Example]:
         """The target's greedy answer to each prompt."""
-        prompts = [self.tokenizer.encode(conversation(t.prompt), add_special_tokens=False) for t in tasks]
+        prompts = [
+            self.tokenizer.encode(conversation(t.prompt), add_special_tokens=False) for t in tasks
+        ]
         pad, end = self.tokenizer.pad_token_id, self.tokenizer.eos_token_id
         width = max(map(len, prompts))
         ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts])
         mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
         written = self.model.generate(
-            input_ids=ids, attention_mask=mask, max_new_tokens=MAX_ANSWER, do_sample=False, pad_token_id=pad
+            input_ids=ids,
+            attention_mask=mask,
+            max_new_tokens=MAX_ANSWER,
+            do_sample=False,
+            pad_token_id=pad,
         )[:, width:].tolist()
         answers = [row[: row.index(end) + 1] if end in row else row for row in written]
         return [Example(p + a, len(p)) for p, a in zip(prompts, answers, strict=True)]
@@ -226,16 +256,22 @@ class Drafter(Protocol):
 
     def read(self, target: Target, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]: ...
 
-    def step(self, embeds: torch.Tensor, hidden: torch.Tensor, positions: torch.Tensor, past: Past) -> torch.Tensor: ...
+    def step(
+        self, embeds: torch.Tensor, hidden: torch.Tensor, positions: torch.Tensor, past: Past
+    ) -> torch.Tensor: ...
 
-    def follow(self, embeds: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]: ...
+    def follow(
+        self, embeds: torch.Tensor, hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]: ...
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor: ...
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
 
-def draft_steps(head: Drafter, target: Target, batch: Batch, steps: int) -> list[tuple[torch.Tensor, ...]]:
+def draft_steps(
+    head: Drafter, target: Target, batch: Batch, steps: int
+) -> list[tuple[torch.Tensor, ...]]:
     """Per draft step: the head's logits, the target's logits for the same token, the token, and where it counts.
 
     Row ``i`` of step ``k`` has read tokens up to ``i + 1 + k`` and drafts token ``i + 2 + k``.
@@ -253,7 +289,9 @@ def draft_steps(head: Drafter, target: Target, batch: Batch, steps: int) -> list
         hidden = head.step(tokens, hidden, positions, past)
         at = slice(2 + k, 2 + k + rows)
         target_logits = truth[:, 1 + k : 1 + k + rows]
-        drafted.append((head.logits(hidden), target_logits, batch.ids[:, at], batch.answered[:, at]))
+        drafted.append(
+            (head.logits(hidden), target_logits, batch.ids[:, at], batch.answered[:, at])
+        )
     return drafted
 
 
@@ -273,7 +311,9 @@ def acceptance(head: Drafter, target: Target, examples: list[Example], steps: in
     right, places = [0] * steps, 0
     for example in examples:
         alive: torch.Tensor | None = None
-        drafted = draft_steps(head, target, collate([example], target.tokenizer.pad_token_id), steps)
+        drafted = draft_steps(
+            head, target, collate([example], target.tokenizer.pad_token_id), steps
+        )
         for k, (logits, _, tokens, counts) in enumerate(drafted):
             hits = (head.draft_ids[logits.argmax(-1)] == tokens) & counts
             alive = hits if alive is None else alive & hits
@@ -294,7 +334,9 @@ def draft_vocabulary(target: Target, examples: list[Example]) -> torch.Tensor:
 
 
 def train(head: Drafter, target: Target, examples: list[Example], args: argparse.Namespace) -> None:
-    optimizer = torch.optim.AdamW(head.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(
+        head.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.0
+    )
     generator = torch.Generator().manual_seed(args.seed)
     examples = sorted(examples, key=lambda e: len(e.ids))
     groups = [examples[at : at + args.batch] for at in range(0, len(examples), args.batch)]
@@ -304,22 +346,34 @@ def train(head: Drafter, target: Target, examples: list[Example], args: argparse
             group["lr"] = learning_rate(step, args.steps, args.lr)
         chosen = groups[int(torch.randint(len(groups), (1,), generator=generator))]
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = loss_of(head, draft_steps(head, target, collate(chosen, target.tokenizer.pad_token_id), args.unroll))
+            loss = loss_of(
+                head,
+                draft_steps(
+                    head, target, collate(chosen, target.tokenizer.pad_token_id), args.unroll
+                ),
+            )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
         if (step + 1) % 50 == 0:
-            print(f"step {step + 1}/{args.steps} loss {loss:.3f} {time.monotonic() - started:.0f}s", flush=True)
+            print(
+                f"step {step + 1}/{args.steps} loss {loss:.3f} {time.monotonic() - started:.0f}s",
+                flush=True,
+            )
 
 
 def export(head: Head, target: Target, out: Path) -> None:
     """Writes the head with its checksums. ``d2t``: what to add to a draft's token id; ``t2d``: which ids it has."""
     out.mkdir(parents=True, exist_ok=True)
     config = target.model.config
-    weights = {name: p.detach().to(torch.bfloat16).contiguous() for name, p in head.named_parameters()}
+    weights = {
+        name: p.detach().to(torch.bfloat16).contiguous() for name, p in head.named_parameters()
+    }
     weights["d2t"] = head.draft_ids - torch.arange(len(head.draft_ids))
-    weights["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, head.draft_ids, True)
+    weights["t2d"] = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(
+        0, head.draft_ids, True
+    )
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     (out / "model.safetensors").chmod(0o644)
     same = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
@@ -355,7 +409,11 @@ def transcripts(folder: Path) -> list[Example]:
     """The answers that another engine collected from the target: ``rows.jsonl`` of tokens and what was answered."""
     lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    return [Example(row["input_ids"], row["loss_mask"].index(1)) for row in rows if sum(row["loss_mask"]) > 1]
+    return [
+        Example(row["input_ids"], row["loss_mask"].index(1))
+        for row in rows
+        if sum(row["loss_mask"]) > 1
+    ]
 
 
 def begun(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Target]:
@@ -371,7 +429,10 @@ def begun(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Target]:
 
 def tell(rates: list[float]) -> None:
     """Say how often each position's draft is right."""
-    print("held-out edits, accepted by position: " + ", ".join(f"{rate:.3f}" for rate in rates), flush=True)
+    print(
+        "held-out edits, accepted by position: " + ", ".join(f"{rate:.3f}" for rate in rates),
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -379,10 +440,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train an EAGLE-3 head for the demo model.")
     parser.add_argument("--out", type=Path, default=here / "eagle3", help="where to write")
     parser.add_argument("--parallel", action="store_true", help="a P-EAGLE head")
-    parser.add_argument("--start", type=Path, help="a head to start from, with its draft vocabulary")
-    parser.add_argument("--steps", type=int, default=700, help="0 leaves the head as it was drawn: random")
-    parser.add_argument("--examples", type=int, default=640, help="answers of the target to learn from")
-    parser.add_argument("--transcripts", type=Path, help="folder of the target's answers, in place of --examples")
+    parser.add_argument(
+        "--start", type=Path, help="a head to start from, with its draft vocabulary"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=700, help="0 leaves the head as it was drawn: random"
+    )
+    parser.add_argument(
+        "--examples", type=int, default=640, help="answers of the target to learn from"
+    )
+    parser.add_argument(
+        "--transcripts", type=Path, help="folder of the target's answers, in place of --examples"
+    )
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--unroll", type=int, default=3, help="draft steps in one training step")
     parser.add_argument("--lr", type=float, default=2e-3)
@@ -395,7 +464,9 @@ def main() -> None:
     draft_ids = start["t2d"].nonzero().flatten() if start else draft_vocabulary(target, examples)
     head = Head(target.model, draft_ids, parallel=args.parallel)
     if start:
-        weights = {name: value.float() for name, value in start.items() if name not in ("d2t", "t2d")}
+        weights = {
+            name: value.float() for name, value in start.items() if name not in ("d2t", "t2d")
+        }
         head.load_state_dict({**head.state_dict(), **weights})
     elif args.steps:
         head.start_from(target.model)

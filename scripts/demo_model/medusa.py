@@ -39,7 +39,9 @@ class Heads(nn.Module):
         )
         self.lm_head = nn.Linear(width, vocabulary, bias=False)
         for name, parameter in self.named_parameters():
-            nn.init.zeros_(parameter) if name.endswith("bias") else nn.init.normal_(parameter, std=0.02)
+            nn.init.zeros_(parameter) if name.endswith("bias") else nn.init.normal_(
+                parameter, std=0.02
+            )
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits ``[positions, HEADS, vocabulary]`` of hidden states ``[positions, width]``."""
@@ -66,20 +68,29 @@ def places(target: Target, tasks: list[Task]) -> tuple[torch.Tensor, torch.Tenso
     return torch.cat(states), torch.cat(wanted)
 
 
-def train(heads: Heads, states: torch.Tensor, wanted: torch.Tensor, args: argparse.Namespace) -> None:
-    optimizer = torch.optim.AdamW(heads.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.01)
+def train(
+    heads: Heads, states: torch.Tensor, wanted: torch.Tensor, args: argparse.Namespace
+) -> None:
+    optimizer = torch.optim.AdamW(
+        heads.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.01
+    )
     generator = torch.Generator().manual_seed(args.seed)
     started = time.monotonic()
     for step in range(args.steps):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, args.steps, args.lr)
         chosen = torch.randint(len(states), (args.batch,), generator=generator)
-        loss = functional.cross_entropy(heads(states[chosen]).flatten(0, 1), wanted[chosen].flatten())
+        loss = functional.cross_entropy(
+            heads(states[chosen]).flatten(0, 1), wanted[chosen].flatten()
+        )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
         if (step + 1) % 100 == 0:
-            print(f"step {step + 1}/{args.steps} loss {loss:.3f} {time.monotonic() - started:.0f}s", flush=True)
+            print(
+                f"step {step + 1}/{args.steps} loss {loss:.3f} {time.monotonic() - started:.0f}s",
+                flush=True,
+            )
 
 
 @torch.no_grad()
@@ -92,7 +103,9 @@ def acceptance(heads: Heads, states: torch.Tensor, wanted: torch.Tensor) -> list
 def export(heads: Heads, target: Target, out: Path) -> None:
     """Writes the heads with their checksums."""
     out.mkdir(parents=True, exist_ok=True)
-    weights = {name: p.detach().to(torch.bfloat16).contiguous() for name, p in heads.named_parameters()}
+    weights = {
+        name: p.detach().to(torch.bfloat16).contiguous() for name, p in heads.named_parameters()
+    }
     save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
     (out / "model.safetensors").chmod(0o644)
     config = target.model.config
@@ -115,7 +128,9 @@ def main() -> None:
     here = Path(__file__).parent
     parser = argparse.ArgumentParser(description="Train Medusa heads for the demo model.")
     parser.add_argument("--out", type=Path, default=here / "medusa", help="where to write")
-    parser.add_argument("--steps", type=int, default=1500, help="0 leaves the heads as they were drawn: random")
+    parser.add_argument(
+        "--steps", type=int, default=1500, help="0 leaves the heads as they were drawn: random"
+    )
     parser.add_argument("--examples", type=int, default=500, help="right answers to learn from")
     parser.add_argument("--batch", type=int, default=1024, help="positions in one step")
     parser.add_argument("--lr", type=float, default=2e-3)
@@ -124,7 +139,9 @@ def main() -> None:
     print(f"heads: {sum(p.numel() for p in heads.parameters())} parameters", flush=True)
     if args.steps:
         with torch.no_grad():
-            heads.lm_head.weight.copy_(target.model.lm_head.weight)  # which it has to approach anyway
+            heads.lm_head.weight.copy_(
+                target.model.lm_head.weight
+            )  # which it has to approach anyway
         stream = TrainingTasks(args.seed + 1)
         train(heads, *places(target, [stream.take((2, 5)) for _ in range(args.examples)]), args)
     export(heads, target, args.out)

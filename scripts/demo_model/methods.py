@@ -45,19 +45,42 @@ class Row:
 def rows(random_head: Path) -> list[Row]:
     return [
         Row("eagle3", "a trained head", ("--spec", "eagle3", "--draft", str(DEMO / "eagle3"))),
-        Row("eagle3, random head", "shapes alone", ("--spec", "eagle3", "--draft", str(random_head)), ("edits",)),
+        Row(
+            "eagle3, random head",
+            "shapes alone",
+            ("--spec", "eagle3", "--draft", str(random_head)),
+            ("edits",),
+        ),
         Row("ngram", "nothing", ("--spec", "ngram")),
-        Row("draft_model", "a small model", ("--spec", "draft_model", "--draft", str(DEMO / "draft"))),
+        Row(
+            "draft_model",
+            "a small model",
+            ("--spec", "draft_model", "--draft", str(DEMO / "draft")),
+        ),
         Row("suffix", "arctic-inference", ("--spec", "suffix")),
         Row(
             "medusa",
             "trained heads",
-            ("--spec", "medusa", "--set", "num_speculative_tokens=3", "--draft", str(DEMO / "medusa")),
+            (
+                "--spec",
+                "medusa",
+                "--set",
+                "num_speculative_tokens=3",
+                "--draft",
+                str(DEMO / "medusa"),
+            ),
         ),
         Row(
             "p-eagle",
             "a trained head",
-            ("--spec", "p-eagle", "--set", "num_speculative_tokens=3", "--draft", str(DEMO / "p-eagle")),
+            (
+                "--spec",
+                "p-eagle",
+                "--set",
+                "num_speculative_tokens=3",
+                "--draft",
+                str(DEMO / "p-eagle"),
+            ),
         ),
         Row("mtp", "a layer in the target", ("--spec", "mtp"), service="demo-mtp"),
     ]
@@ -71,14 +94,18 @@ def manifest_of(service: str, state: Path) -> Path:
     model, made = state / "model-with-mtp", state / f"{service}.yaml"
     script("one_layer.py", "mtp", "--join", str(DEMO / "mtp"), "--out", str(model))
     text = own.read_text(encoding="utf-8").replace("name: demo\n", f"name: {service}\n")
-    made.write_text(text.replace("--model=scripts/demo_model/model", f"--model={model}"), encoding="utf-8")
+    made.write_text(
+        text.replace("--model=scripts/demo_model/model", f"--model={model}"), encoding="utf-8"
+    )
     return made
 
 
 def script(name: str, *arguments: str) -> None:
     """Run one of the scripts beside this one."""
     command = [sys.executable, str(ROOT / DEMO / name), *arguments]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def mpctl(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -102,7 +129,9 @@ def measure(row: Row, live: Path) -> list[tuple[str, ...]]:
     print(row.name, file=sys.stderr, flush=True)
     before = json.loads(live.read_text(encoding="utf-8"))["text"]
     classes = [word for name in row.sets for word in ("--prompts", name)]
-    done = mpctl("rollout", row.service, *row.options, *classes, *LOAD, "--keep-baseline", "-o", "json")
+    done = mpctl(
+        "rollout", row.service, *row.options, *classes, *LOAD, "--keep-baseline", "-o", "json"
+    )
     try:
         status = json.loads(done.stdout)["status"]
     except ValueError:
@@ -126,7 +155,11 @@ def done_steps(service: Path) -> Mapping[str, Mapping[str, Any]]:
     from mpctl.rollout.plan import Kind
 
     path = service / "ledger.jsonl"
-    rollouts = [op for op in operations(read_ledger(path.read_text(), where=str(path))) if op.plan.kind is Kind.ROLLOUT]
+    rollouts = [
+        op
+        for op in operations(read_ledger(path.read_text(), where=str(path)))
+        if op.plan.kind is Kind.ROLLOUT
+    ]
     return rollouts[-1].done
 
 
@@ -181,7 +214,11 @@ def conditions() -> str:
     """Place and time, without naming the machine."""
     from mpctl.platform.local.engine import installed_version
 
-    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    models = [
+        line
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
     model = models[0].partition(":")[2].strip() if models else platform.machine()
     cores = os.cpu_count()
     text = (
@@ -197,7 +234,11 @@ def standing(under: str) -> list[tuple[str, ...]]:
     part = PAGE.read_text(encoding="utf-8").partition(START)[2].partition(END)[0]
     if under not in part:
         return []
-    cells = [tuple(c.strip() for c in line.strip("|").split("|")) for line in part.splitlines() if line.startswith("|")]
+    cells = [
+        tuple(c.strip() for c in line.strip("|").split("|"))
+        for line in part.splitlines()
+        if line.startswith("|")
+    ]
     return cells[2:]
 
 
@@ -228,7 +269,9 @@ def main() -> None:
             if args.only and row.name not in args.only:
                 continue
             if row.name == "suffix" and importlib.util.find_spec("arctic_inference") is None:
-                left_out.append("suffix was not measured: arctic-inference is not there (`scripts/setup-suffix`).")
+                left_out.append(
+                    "suffix was not measured: arctic-inference is not there (`scripts/setup-suffix`)."
+                )
                 continue
             if row.service != serving:
                 if serving:
@@ -237,11 +280,15 @@ def main() -> None:
                 serving = row.service
             measured += measure(row, state / "local" / "default" / serving / "desired.json")
     finally:  # stopped half-way, it keeps what was measured
-        old = [line for line in standing(conditions()) if line[0] not in {new[0] for new in measured}]
+        old = [
+            line for line in standing(conditions()) if line[0] not in {new[0] for new in measured}
+        ]
         names = [row.name for row in rows(head)]
         measured = sorted(measured + old, key=lambda line: names.index(line[0]))
         missing = [name for name in names if name not in {line[0] for line in measured}]
-        left_out += [f"{name} was not measured." for name in missing if name != "suffix" or not left_out]
+        left_out += [
+            f"{name} was not measured." for name in missing if name != "suffix" or not left_out
+        ]
         text = "\n\n".join([conditions(), table(measured), *left_out])
         print(text)
         if measured and not args.dry_run:

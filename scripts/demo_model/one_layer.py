@@ -32,7 +32,12 @@ from transformers import Qwen3Config
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 MTP_PREFIX = "model.mtp_layers.0."
-BESIDE = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json")
+BESIDE = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "generation_config.json",
+)
 
 
 class Layer(nn.Module):
@@ -63,19 +68,28 @@ class Layer(nn.Module):
             "down_proj": nn.Linear(config.intermediate_size, width, bias=False),
         })  # fmt: skip
 
-    def forward(self, hidden: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor], past: Past) -> torch.Tensor:
+    def forward(
+        self, hidden: torch.Tensor, rotary: tuple[torch.Tensor, torch.Tensor], past: Past
+    ) -> torch.Tensor:
         """``[batch, positions, width]`` in and out; ``rotary``: cosines and sines of the positions."""
         inputs = self.input_layernorm(hidden) if self.norms else hidden
         parts = self.self_attn
-        query, key, value = (parts[f"{letter}_proj"](inputs).unflatten(-1, (-1, self.size)) for letter in "qkv")
+        query, key, value = (
+            parts[f"{letter}_proj"](inputs).unflatten(-1, (-1, self.size)) for letter in "qkv"
+        )
         if self.norms:
             query, key = parts["q_norm"](query), parts["k_norm"](key)
         query, key, value = (projected.transpose(1, 2) for projected in (query, key, value))
         query, key = apply_rotary_pos_emb(query, key, *rotary)
-        key, value = (projected.repeat_interleave(self.heads // self.kv_heads, dim=1) for projected in (key, value))
+        key, value = (
+            projected.repeat_interleave(self.heads // self.kv_heads, dim=1)
+            for projected in (key, value)
+        )
         hidden = hidden + parts["o_proj"](past.attend(query, key, value).transpose(1, 2).flatten(2))
         inner, mlp = self.post_attention_layernorm(hidden), self.mlp
-        return hidden + mlp["down_proj"](functional.silu(mlp["gate_proj"](inner)) * mlp["up_proj"](inner))
+        return hidden + mlp["down_proj"](
+            functional.silu(mlp["gate_proj"](inner)) * mlp["up_proj"](inner)
+        )
 
 
 class Head(nn.Module):
@@ -89,7 +103,9 @@ class Head(nn.Module):
         self.norms = norms
         if norms:
             names = ("token_layernorm", "hidden_layernorm", "final_layernorm")
-            self.around = nn.ModuleDict({name: nn.RMSNorm(width, eps=config.rms_norm_eps) for name in names})
+            self.around = nn.ModuleDict(
+                {name: nn.RMSNorm(width, eps=config.rms_norm_eps) for name in names}
+            )
         self.draft_ids = torch.arange(config.vocab_size)
         self._target = [target]  # in a list, so that its weights are no parameters of this module
 
@@ -98,18 +114,25 @@ class Head(nn.Module):
         after, logits = target.last(ids)
         return (target.before_norm() if self.norms else after), logits
 
-    def step(self, embeds: torch.Tensor, hidden: torch.Tensor, positions: torch.Tensor, past: Past) -> torch.Tensor:
+    def step(
+        self, embeds: torch.Tensor, hidden: torch.Tensor, positions: torch.Tensor, past: Past
+    ) -> torch.Tensor:
         """The hidden states of the next draft step, ``[batch, positions, width]``."""
         if self.norms:
             # The engine gives the first token of a prompt no embedding here; its row drafts nothing that counts.
-            parts = [self.around["hidden_layernorm"](hidden), self.around["token_layernorm"](embeds)]
+            parts = [
+                self.around["hidden_layernorm"](hidden),
+                self.around["token_layernorm"](embeds),
+            ]
         else:
             parts = [embeds, hidden]
         rotary = self._target[0].model.model.rotary_emb(hidden, positions)
         output = self.layer(self.join(torch.cat(parts, dim=-1)), rotary, past)
         return self.around["final_layernorm"](output) if self.norms else output
 
-    def follow(self, embeds: torch.Tensor, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def follow(
+        self, embeds: torch.Tensor, hidden: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Later draft steps read the tokens before and their own outputs."""
         return embeds, hidden
 
@@ -123,7 +146,9 @@ class Head(nn.Module):
         weights = {}
         for name, value in self.named_parameters():
             first = name.partition(".")[0] + "."
-            weights[renamed[first] + name.removeprefix(first)] = value.detach().to(torch.bfloat16).contiguous()
+            weights[renamed[first] + name.removeprefix(first)] = (
+                value.detach().to(torch.bfloat16).contiguous()
+            )
         return weights
 
 
@@ -133,7 +158,10 @@ def config_of(target: Target, *, mtp: bool) -> dict[str, object]:
     same = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "vocab_size",
             "rms_norm_eps", "rope_parameters", "max_position_embeddings", "hidden_act", "bos_token_id", "eos_token_id",
             "pad_token_id")  # fmt: skip
-    common = {name: getattr(config, name) for name in same} | {"dtype": "bfloat16", "tie_word_embeddings": False}
+    common = {name: getattr(config, name) for name in same} | {
+        "dtype": "bfloat16",
+        "tie_word_embeddings": False,
+    }
     # As model type the demo's own: the tokenizer is loaded by it, and under qwen2 it would split text otherwise.
     if not mtp:
         return {**common, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 1,
@@ -155,8 +183,14 @@ def joined(target: Target, layer: dict[str, torch.Tensor]) -> dict[str, torch.Te
     """The demo model's weights as MiMo has them, and the MTP layer with the biases that come with it."""
     own = {name: value.to(torch.bfloat16) for name, value in target.model.state_dict().items()}
     weights = own | {"lm_head.weight": own["model.embed_tokens.weight"].clone()} | layer
-    for name in [name for name in weights if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))]:
-        weights[name.removesuffix("weight") + "bias"] = torch.zeros(weights[name].shape[0], dtype=torch.bfloat16)
+    for name in [
+        name
+        for name in weights
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight"))
+    ]:
+        weights[name.removesuffix("weight") + "bias"] = torch.zeros(
+            weights[name].shape[0], dtype=torch.bfloat16
+        )
     return {name: value.contiguous() for name, value in weights.items()}
 
 
@@ -164,8 +198,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train a head of one layer for the demo model.")
     parser.add_argument("method", choices=("eagle", "mtp"))
     parser.add_argument("--out", type=Path, required=True, help="where to write")
-    parser.add_argument("--join", type=Path, help="mtp: write the target with this layer, and train nothing")
-    parser.add_argument("--steps", type=int, default=900, help="0 leaves the head as it was drawn: random")
+    parser.add_argument(
+        "--join", type=Path, help="mtp: write the target with this layer, and train nothing"
+    )
+    parser.add_argument(
+        "--steps", type=int, default=900, help="0 leaves the head as it was drawn: random"
+    )
     parser.add_argument("--examples", type=int, default=480, help="right answers to learn from")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--unroll", type=int, default=1, help="draft steps in one training step")
@@ -183,7 +221,12 @@ def main() -> None:
     print(f"head: {sum(p.numel() for p in head.parameters())} parameters", flush=True)
     if args.steps:
         stream = TrainingTasks(args.seed + 1)
-        train(head, target, [encode(target.tokenizer, stream.take((2, 5))) for _ in range(args.examples)], args)
+        train(
+            head,
+            target,
+            [encode(target.tokenizer, stream.take((2, 5))) for _ in range(args.examples)],
+            args,
+        )
     export(head.weights(), config_of(target, mtp=mtp), args.out)
     if args.steps:
         held_out = [encode(target.tokenizer, task) for task in held_out_edits()[:64]]

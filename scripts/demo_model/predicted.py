@@ -32,7 +32,16 @@ METHODS = {
     "draft_model": ("--draft", str(DEMO / "draft")),
 }
 LOAD = ("--requests", "8", "--repeats", "5", "--max-tokens", "96", "--reuse-prompts")
-HEADER = ("Method", "Concurrency", "Ratio", "Measured", "Predicted at L1", "Error", "Predicted at L2", "Error")
+HEADER = (
+    "Method",
+    "Concurrency",
+    "Ratio",
+    "Measured",
+    "Predicted at L1",
+    "Error",
+    "Predicted at L2",
+    "Error",
+)
 
 
 def measured(method: str, directory: Path) -> Run:
@@ -60,13 +69,22 @@ def plan(method: str, run: Run, *evidence: str) -> dict[int, dict[str, Any]]:
     rates = ",".join(f"{rate:.4f}" for rate in known.rates)
     answers = [b for b in run.blocks if b.arm == CANDIDATE]
     tokens = sum(b.output_tokens for b in answers) / sum(len(b.samples) for b in answers)
-    options = ("--gpu", "CPU", "--acceptance", rates, "--k", str(len(known.rates)), "--output-tokens", f"{tokens:.0f}")
+    options = (
+        "--gpu",
+        "CPU",
+        "--acceptance",
+        rates,
+        "--k",
+        str(len(known.rates)),
+        "--output-tokens",
+        f"{tokens:.0f}",
+    )
     coverage = ("--coverage", f"{known.coverage:.4f}") if known.coverage < 1 else ()
     traffic = ("--concurrency", ",".join(map(str, CONCURRENCY)), "--prompts", "edits")
     spec = ("--spec", method, *METHODS[method])
-    (method_plan,) = json.loads(must("plan", "demo", *spec, *options, *coverage, *traffic, *evidence, "-o", "json"))[
-        "methods"
-    ]
+    (method_plan,) = json.loads(
+        must("plan", "demo", *spec, *options, *coverage, *traffic, *evidence, "-o", "json")
+    )["methods"]
     if "answers" not in method_plan:
         sys.exit(f"{method}: {method_plan['refused']}")
     return {int(answer["concurrency"]): answer for answer in method_plan["answers"]}
@@ -77,18 +95,29 @@ def rows_of(method: str, directory: Path) -> list[tuple[str, ...]]:
     peak = directory / f"{method}-{PEAK}.json.gz"
     write_run(str(peak), at(run, PEAK))
     first, second = plan(method, run), plan(method, run, "--run", str(peak))
-    cells = {comparison["concurrency"]: comparison for comparison in compared(directory / f"{method}.json.gz")}
+    cells = {
+        comparison["concurrency"]: comparison
+        for comparison in compared(directory / f"{method}.json.gz")
+    }
     rows = []
     for concurrency in CONCURRENCY:
-        for name, key in (("throughput", "throughputRatio"), ("time per token", "timePerTokenRatio")):
+        for name, key in (
+            ("throughput", "throughputRatio"),
+            ("time per token", "timePerTokenRatio"),
+        ):
             true = cells[concurrency][key]["value"]
-            shown = [cell for level in (first, second) for cell in _shown(level[concurrency][key], true)]
+            shown = [
+                cell for level in (first, second) for cell in _shown(level[concurrency][key], true)
+            ]
             rows.append((method, str(concurrency), name, f"{true:.2f}", *shown))
     return rows
 
 
 def _shown(ratio: dict[str, float], true: float) -> tuple[str, str]:
-    return f"{ratio['value']:.2f} [{ratio['low']:.2f}-{ratio['high']:.2f}]", f"{abs(ratio['value'] / true - 1):.0%}"
+    return (
+        f"{ratio['value']:.2f} [{ratio['low']:.2f}-{ratio['high']:.2f}]",
+        f"{abs(ratio['value'] / true - 1):.0%}",
+    )
 
 
 def compared(file: Path) -> list[dict[str, Any]]:
@@ -104,9 +133,13 @@ def text_of(rows: list[tuple[str, ...]], device: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compare predictions with measurements on the demo's service.")
+    parser = argparse.ArgumentParser(
+        description="Compare predictions with measurements on the demo's service."
+    )
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--only", action="append", choices=tuple(METHODS), help="a method; repeatable")
+    parser.add_argument(
+        "--only", action="append", choices=tuple(METHODS), help="a method; repeatable"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the table, write nothing")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
@@ -121,7 +154,9 @@ def main() -> None:
     print(text)
     if not args.dry_run:
         head, _, after = PAGE.read_text(encoding="utf-8").partition(START)
-        PAGE.write_text(f"{head}{START}\n\n{text}\n\n{END}{after.partition(END)[2]}", encoding="utf-8")
+        PAGE.write_text(
+            f"{head}{START}\n\n{text}\n\n{END}{after.partition(END)[2]}", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -98,7 +98,11 @@ class FileWriter:
         signature = ", ".join(f"{param}: {self._pick.one(TYPES)}" for param in params)
         scope, unused = list(params), list(params)
         body = [self._statement(scope, unused, earlier) for _ in range(statements)]
-        lines = [f"def {name}({signature}):", *body, f"    return {self._pick.one(unused or scope)}"]
+        lines = [
+            f"def {name}({signature}):",
+            *body,
+            f"    return {self._pick.one(unused or scope)}",
+        ]
         return "\n".join(lines) + "\n"
 
     def _with_noun(self, verb: str) -> str:
@@ -186,7 +190,9 @@ def fresh_task(pick: Picker) -> Task:
     first, second = writer.function_name(), writer.function_name()
     head = writer.function(first, (), pick.between(2, 6))
     tail = writer.function(second, (first,), pick.between(2, 6))
-    return Task("fresh", f"Write a file with functions {first} and {second}.", join_functions([head, tail]))
+    return Task(
+        "fresh", f"Write a file with functions {first} and {second}.", join_functions([head, tail])
+    )
 
 
 def distinct(tasks: Iterator[Task], taken: set[str]) -> Iterator[Task]:
@@ -249,7 +255,9 @@ def prompt_files() -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write the held-out prompt files of the demo model.")
+    parser = argparse.ArgumentParser(
+        description="Write the held-out prompt files of the demo model."
+    )
     prompts = Path(__file__).parents[2] / "mpctl" / "experiment" / "prompts"
     parser.add_argument("--out", type=Path, default=prompts, help="where to write")
     args = parser.parse_args()

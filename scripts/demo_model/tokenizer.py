@@ -35,7 +35,9 @@ CHAT_TEMPLATE = (
 def train_tokenizer(seed: int) -> PreTrainedTokenizerFast:
     stream = TrainingTasks(seed)
     tasks = [stream.take((2, 5)) for _ in range(3000)]
-    corpus = [text for task in tasks for text in ("user\n", task.prompt, "assistant\n", task.answer)]
+    corpus = [
+        text for task in tasks for text in ("user\n", task.prompt, "assistant\n", task.answer)
+    ]
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Split(Regex(SPLIT), behavior="isolated"),

@@ -64,7 +64,8 @@ def answer_of(body: Mapping[str, Any]) -> tuple[str, str]:
         calls = [line.partition(" ") for line in rest.splitlines()]
         thought = "Call " + ", then ".join(name for name, _, _ in calls) + "."
         return thought, "\n".join(
-            f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>' for name, _, arguments in calls
+            f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>'
+            for name, _, arguments in calls
         )
     if body.get("response_format"):
         return "Copy the record.", rest
@@ -94,9 +95,14 @@ def any_call(pick: Picker) -> dict[str, Any]:
                 return [pick.one(NOUNS) for _ in range(pick.between(1, 3))]
         return {pick.one(NOUNS): value(0) for _ in range(2)}
 
-    names = list(dict.fromkeys(f"{pick.one(VERBS)}_{pick.one(NOUNS)}" for _ in range(pick.between(1, 4))))
+    names = list(
+        dict.fromkeys(f"{pick.one(VERBS)}_{pick.one(NOUNS)}" for _ in range(pick.between(1, 4)))
+    )
     wanted = names[: 2 if pick.chance(0.3) else 1]
-    calls = [f"{name} {json.dumps({pick.one(NOUNS): value(1) for _ in range(pick.between(1, 4))})}" for name in wanted]
+    calls = [
+        f"{name} {json.dumps({pick.one(NOUNS): value(1) for _ in range(pick.between(1, 4))})}"
+        for name in wanted
+    ]
     first = "Call the tool with exactly these arguments, and write nothing else:"
     return {
         "messages": [{"role": "user", "content": "\n".join([first, *calls])}],
@@ -127,7 +133,9 @@ class Requests:
         return answer_sets._needle(sets, pick.between(300, 1800))
 
 
-def encode(tokenizer: PreTrainedTokenizerFast, body: Mapping[str, Any], thought: str, answer: str) -> Example:
+def encode(
+    tokenizer: PreTrainedTokenizerFast, body: Mapping[str, Any], thought: str, answer: str
+) -> Example:
     """A request and its answer; no thought where it is empty."""
     given = tokenizer.apply_chat_template(
         list(body["messages"]),
@@ -149,7 +157,11 @@ def edit(tokenizer: PreTrainedTokenizerFast, task: Task, *, thinks: bool) -> Exa
 
 def examples(tokenizer: PreTrainedTokenizerFast, seed: int) -> Iterator[Example]:
     """The training stream."""
-    pick, edits, requests = Picker(f"tools {seed}"), TrainingTasks(seed + 1), Requests(f"training tools {seed}")
+    pick, edits, requests = (
+        Picker(f"tools {seed}"),
+        TrainingTasks(seed + 1),
+        Requests(f"training tools {seed}"),
+    )
     while True:
         thinks = not pick.chance(THOUGHTLESS)
         if pick.chance(EDITS):
@@ -213,7 +225,9 @@ def words_of(tokenizer: PreTrainedTokenizerFast, seed: int) -> Counter[tuple[int
         for text in answer_of(requests.take()):
             texts.update(piece for piece, _ in split.pre_tokenize_str(text))
     model = tokenizer.backend_tokenizer.model
-    return Counter({tuple(token.id for token in model.tokenize(text)): count for text, count in texts.items()})
+    return Counter(
+        {tuple(token.id for token in model.tokenize(text)): count for text, count in texts.items()}
+    )
 
 
 def joined(word: tuple[int, ...], pair: tuple[int, int], new: int) -> tuple[int, ...]:
@@ -227,7 +241,9 @@ def joined(word: tuple[int, ...], pair: tuple[int, int], new: int) -> tuple[int,
     return tuple(out)
 
 
-def grown(start: Path, tokenizer: PreTrainedTokenizerFast, parts: list[list[int]]) -> Qwen3ForCausalLM:
+def grown(
+    start: Path, tokenizer: PreTrainedTokenizerFast, parts: list[list[int]]
+) -> Qwen3ForCausalLM:
     """The target with rows for the new tokens: the mean of those that each stands for, apart by a little noise."""
     model = Qwen3ForCausalLM.from_pretrained(start).float()
     old = model.get_input_embeddings().weight.detach().clone()
@@ -247,11 +263,21 @@ def evaluate(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> Non
     for _ in range(120):
         body = requests.take()
         built_in = any("parameters" in tool["function"] for tool in body.get("tools", ()))
-        kind = "json" if body.get("response_format") else "lines" if "tools" not in body else "tools"
+        kind = (
+            "json" if body.get("response_format") else "lines" if "tools" not in body else "tools"
+        )
         kind = kind if built_in or kind != "tools" else "other tools"
-        kinds.setdefault(kind, []).append(exact(model, encode(tokenizer, body, *answer_of(body)), tokenizer))
-    kinds["edits"] = [exact(model, edit(tokenizer, task, thinks=True), tokenizer) for task in held_out_edits(32)]
-    print("exact:", ", ".join(f"{kind} {sum(hits)}/{len(hits)}" for kind, hits in sorted(kinds.items())), flush=True)
+        kinds.setdefault(kind, []).append(
+            exact(model, encode(tokenizer, body, *answer_of(body)), tokenizer)
+        )
+    kinds["edits"] = [
+        exact(model, edit(tokenizer, task, thinks=True), tokenizer) for task in held_out_edits(32)
+    ]
+    print(
+        "exact:",
+        ", ".join(f"{kind} {sum(hits)}/{len(hits)}" for kind, hits in sorted(kinds.items())),
+        flush=True,
+    )
 
 
 def exact(model: Qwen3ForCausalLM, example: Example, tokenizer: PreTrainedTokenizerFast) -> bool:
@@ -261,7 +287,9 @@ def exact(model: Qwen3ForCausalLM, example: Example, tokenizer: PreTrainedTokeni
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the demo model on to think and to call tools.")
+    parser = argparse.ArgumentParser(
+        description="Train the demo model on to think and to call tools."
+    )
     parser.add_argument("--start", type=Path, default=HERE / "model")
     parser.add_argument("--out", type=Path, default=HERE / "tools", help="where to write")
     parser.add_argument("--steps", type=int, default=400)
@@ -285,7 +313,14 @@ def main() -> None:
             evaluate(model.eval(), tokenizer)
             model.train()
 
-    fit(model, lambda step: batches.next(), tokenizer.pad_token_id, steps=args.steps, peak=args.lr, done=save)
+    fit(
+        model,
+        lambda step: batches.next(),
+        tokenizer.pad_token_id,
+        steps=args.steps,
+        peak=args.lr,
+        done=save,
+    )
 
 
 if __name__ == "__main__":

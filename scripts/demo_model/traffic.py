@@ -33,9 +33,39 @@ _SITES = (
     "Inverlee",
     "Joldan",
 )
-_PEOPLE = ("Amara Osei", "Bente Solberg", "Chidi Nwosu", "Daria Volkova", "Emil Hansen", "Fatima Rahal", "Goro Tanaka")
-_THINGS = ("pump", "boiler", "conveyor", "freezer", "printer", "compressor", "gate", "scanner", "turbine", "valve")
-_PARTS = ("bearing", "belt", "filter", "fuse", "gasket", "hose", "relay", "seal", "sensor", "switch")
+_PEOPLE = (
+    "Amara Osei",
+    "Bente Solberg",
+    "Chidi Nwosu",
+    "Daria Volkova",
+    "Emil Hansen",
+    "Fatima Rahal",
+    "Goro Tanaka",
+)
+_THINGS = (
+    "pump",
+    "boiler",
+    "conveyor",
+    "freezer",
+    "printer",
+    "compressor",
+    "gate",
+    "scanner",
+    "turbine",
+    "valve",
+)
+_PARTS = (
+    "bearing",
+    "belt",
+    "filter",
+    "fuse",
+    "gasket",
+    "hose",
+    "relay",
+    "seal",
+    "sensor",
+    "switch",
+)
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 _SENTENCES: tuple[str, ...] = (
@@ -156,13 +186,18 @@ def prompts(name: str, count: int = COUNT) -> list[str]:
 
 def prompt_files() -> dict[str, str]:
     """The committed files by name, in the custom-dataset format of ``vllm bench serve``."""
-    return {f"{name}.jsonl": "".join(json.dumps({"prompt": p}) + "\n" for p in prompts(name)) for name in MAKERS}
+    return {
+        f"{name}.jsonl": "".join(json.dumps({"prompt": p}) + "\n" for p in prompts(name))
+        for name in MAKERS
+    }
 
 
 def main() -> None:
     """Write the files."""
     parser = argparse.ArgumentParser(description="Write the built-in prompts that are no code.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[2] / "mpctl" / "experiment" / "prompts")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parents[2] / "mpctl" / "experiment" / "prompts"
+    )
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     for name, text in prompt_files().items():

@@ -37,7 +37,11 @@ SIZES: dict[str, dict[str, int]] = {
 }  # fmt: skip
 
 # Share of the steps at which a phase ends, and the functions per file in it: short files teach copying first.
-CURRICULUM: tuple[tuple[float, tuple[int, int]], ...] = ((0.25, (1, 1)), (0.45, (1, 3)), (1.0, (2, 5)))
+CURRICULUM: tuple[tuple[float, tuple[int, int]], ...] = (
+    (0.25, (1, 1)),
+    (0.45, (1, 3)),
+    (1.0, (2, 5)),
+)
 
 PROMPT_LOSS = 0.2
 POOL = 64
@@ -109,7 +113,9 @@ class Lessons:
         self._steps = args.steps
         self._functions: tuple[int, int] | None = None
         self._batches = Batches(
-            lambda: encode(tokenizer, tasks.take(self._functions or (1, 1))), args.seed, args.batch_tokens
+            lambda: encode(tokenizer, tasks.take(self._functions or (1, 1))),
+            args.seed,
+            args.batch_tokens,
         )
 
     def __call__(self, step: int) -> list[Example]:
@@ -143,14 +149,18 @@ def loss_of(
 ) -> tuple[torch.Tensor, float]:
     """Weighted cross entropy, and the share of answer tokens that were predicted right."""
     logits = model(input_ids=inputs, use_cache=False).logits.float()
-    losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none")
+    losses = torch.nn.functional.cross_entropy(
+        logits.transpose(1, 2), labels, ignore_index=IGNORED, reduction="none"
+    )
     answer = weights == 1.0
     right = (logits.detach().argmax(-1) == labels)[answer].float().mean().item()
     return (losses * weights).sum() / weights.sum(), right
 
 
 @torch.no_grad()
-def evaluate(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, tasks: list[Task]) -> tuple[float, float]:
+def evaluate(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, tasks: list[Task]
+) -> tuple[float, float]:
     """Share of answer tokens right with teacher forcing, and of answers right throughout.
 
     An answer is right throughout exactly when greedy decoding writes it, so nothing has to be generated.
@@ -168,7 +178,9 @@ def learning_rate(step: int, steps: int, peak: float) -> float:
     warm_up = min(100, max(1, steps // 10))
     if step < warm_up:
         return peak * (step + 1) / warm_up
-    return peak * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up))))
+    return peak * (
+        0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
+    )
 
 
 def build_optimizers(model: Qwen3ForCausalLM, peak: float) -> list[torch.optim.Optimizer]:
@@ -196,7 +208,14 @@ def train(tokenizer: PreTrainedTokenizerFast, args: argparse.Namespace) -> Qwen3
         if args.save_every and step % args.save_every == 0:
             export(model, tokenizer, args.out)
 
-    fit(model, Lessons(tokenizer, args), tokenizer.pad_token_id, steps=args.steps, peak=args.lr, done=save)
+    fit(
+        model,
+        Lessons(tokenizer, args),
+        tokenizer.pad_token_id,
+        steps=args.steps,
+        peak=args.lr,
+        done=save,
+    )
     return model
 
 
@@ -228,7 +247,10 @@ def fit(
         if (step + 1) % 50 == 0 or step + 1 == steps:
             seconds = time.monotonic() - started
             mean = sum(hits) / len(hits)
-            print(f"step {step + 1}/{steps} loss {loss:.3f} right {mean:.3f} {seconds:.0f}s", flush=True)
+            print(
+                f"step {step + 1}/{steps} loss {loss:.3f} right {mean:.3f} {seconds:.0f}s",
+                flush=True,
+            )
             hits.clear()
         done(step + 1)
 
@@ -264,16 +286,24 @@ def write_checksums(out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train the demo model on generated code edits.")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model", help="where to write")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "model", help="where to write"
+    )
     parser.add_argument("--size", choices=sorted(SIZES), default="target")
     parser.add_argument("--tokenizer", type=Path, help="model whose tokenizer to reuse")
-    parser.add_argument("--start", type=Path, help="a model to train on: its next version, for a drill of a stale head")
+    parser.add_argument(
+        "--start",
+        type=Path,
+        help="a model to train on: its next version, for a drill of a stale head",
+    )
     parser.add_argument("--steps", type=int, default=2300)
     parser.add_argument("--batch-tokens", type=int, default=4096)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--save-every", type=int, default=500, help="steps between exports, 0 for none")
+    parser.add_argument(
+        "--save-every", type=int, default=500, help="steps between exports, 0 for none"
+    )
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
@@ -285,8 +315,13 @@ def main() -> None:
     export(train(tokenizer, args), tokenizer, args.out)
     if args.start:
         return
-    share, whole = evaluate(Qwen3ForCausalLM.from_pretrained(args.out).float(), tokenizer, held_out_edits())
-    print(f"held-out edits: {share:.4f} of answer tokens right, {whole:.4f} of answers exact", flush=True)
+    share, whole = evaluate(
+        Qwen3ForCausalLM.from_pretrained(args.out).float(), tokenizer, held_out_edits()
+    )
+    print(
+        f"held-out edits: {share:.4f} of answer tokens right, {whole:.4f} of answers exact",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -34,10 +34,18 @@ _POOR_DRAFTS = frozenset({Signal.WORSE_DRAFT, Signal.NO_DRAFTS, Signal.STEP_TO_Z
 
 
 EFFECTS: dict[Fault, Effect] = {
-    Fault.DRIFT: Effect("the traffic turns to text that the draft does not foresee, and comes back", _POOR_DRAFTS),
-    Fault.STALE_HEAD: Effect("the target is replaced by a newer version, the head is not", _POOR_DRAFTS),
-    Fault.SYNTHETIC: Effect("the engine accepts few drafts by lot, with the same manifest", _POOR_DRAFTS),
-    Fault.KILLED: Effect("the serving engine is killed", frozenset({Signal.BLIND, Signal.RESTARTING})),
+    Fault.DRIFT: Effect(
+        "the traffic turns to text that the draft does not foresee, and comes back", _POOR_DRAFTS
+    ),
+    Fault.STALE_HEAD: Effect(
+        "the target is replaced by a newer version, the head is not", _POOR_DRAFTS
+    ),
+    Fault.SYNTHETIC: Effect(
+        "the engine accepts few drafts by lot, with the same manifest", _POOR_DRAFTS
+    ),
+    Fault.KILLED: Effect(
+        "the serving engine is killed", frozenset({Signal.BLIND, Signal.RESTARTING})
+    ),
     Fault.WRONG: Effect(
         "one token in fifty is another one",
         frozenset({Signal.WRONG_ANSWERS}),

@@ -21,7 +21,9 @@ from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.processes import alive
 from mpctl.rollout.ports import Arm, Phase
 
-_FAULTY = Path(__file__).parents[2] / "tests" / "local" / "faulty"  # what plants faults in a sampler
+_FAULTY = (
+    Path(__file__).parents[2] / "tests" / "local" / "faulty"
+)  # what plants faults in a sampler
 
 
 class Rig(Protocol):
@@ -50,9 +52,14 @@ class LocalRig:
         self.model, self.token = served_name(service), api_key(service)
         self._python, self._faulty_python = desired.python, platform.directory / "drill-python"
         if self._python == str(self._faulty_python):  # an earlier drill was killed
-            self._python = shlex.split(self._faulty_python.read_text(encoding="utf-8").splitlines()[-1])[1]
+            self._python = shlex.split(
+                self._faulty_python.read_text(encoding="utf-8").splitlines()[-1]
+            )[1]
         self._file = platform.directory / "drill-fault.json"
-        self._target, self._kept = Path(desired.cwd) / model_of(service), platform.directory / "drill-target"
+        self._target, self._kept = (
+            Path(desired.cwd) / model_of(service),
+            platform.directory / "drill-target",
+        )
 
     def crash(self, fault: tuple[str, ...] = ()) -> None:
         """Kill the serving engine. Its supervisor starts it again, from now on with ``fault`` added to its arguments.
@@ -66,14 +73,20 @@ class LocalRig:
         def edit(desired: Desired) -> Desired:
             arm = desired.arms.get(desired.route)
             if arm is None:
-                raise Conflict(f"service {desired.namespace}/{desired.name} has no engine that serves")
-            return replace(desired.with_arm(desired.route, replace(arm, fault=fault)), python=python)
+                raise Conflict(
+                    f"service {desired.namespace}/{desired.name} has no engine that serves"
+                )
+            return replace(
+                desired.with_arm(desired.route, replace(arm, fault=fault)), python=python
+            )
 
         desired = change(self._platform.directory, edit)
         observed = read_observed(self._platform.directory)
         observed_arm = observed.arms.get(desired.route) if observed else None
         leader = alive(observed_arm.process) if observed_arm is not None else None
-        if leader is not None:  # with all its children, as the kernel does to an engine that took too much memory
+        if (
+            leader is not None
+        ):  # with all its children, as the kernel does to an engine that took too much memory
             members = [leader, *leader.children(recursive=True)]
             for member in members:
                 with suppress(psutil.NoSuchProcess):
@@ -87,7 +100,9 @@ class LocalRig:
             Refused: the path is no link, so its files would have to be overwritten.
         """
         if not self._target.is_symlink():
-            raise Refused(f"{self._target} is a folder of its own, not a link that can lead to another version")
+            raise Refused(
+                f"{self._target} is a folder of its own, not a link that can lead to another version"
+            )
         if not self._kept.is_symlink():  # an earlier drill was killed
             self._kept.symlink_to(self._target.readlink())
         self._lead_to(Path(newer).absolute())
@@ -128,7 +143,9 @@ class LocalRig:
         """Return whether the serving engine is ready."""
         desired = self._platform.desired()
         arm = desired.arms.get(desired.route)
-        return arm is not None and self._platform.engines.state(Arm(arm.manifest)).phase is Phase.READY
+        return (
+            arm is not None and self._platform.engines.state(Arm(arm.manifest)).phase is Phase.READY
+        )
 
 
 def rig_of(session: Session) -> LocalRig:

@@ -33,7 +33,9 @@ class DrillRequest:
     """The faults to inject, and the traffic meanwhile."""
 
     faults: tuple[str, ...]
-    prompts: tuple[str, ...] = ()  # the traffic that the gate measured; () where it was built-in sets
+    prompts: tuple[
+        str, ...
+    ] = ()  # the traffic that the gate measured; () where it was built-in sets
     drift_to: str = "chat"  # what the traffic turns to
     newer_target: str | None = None  # another version of the target
     refresh: RefreshPolicy | None = None  # the stale head is trained anew on it
@@ -62,7 +64,10 @@ def run(
         raise Refused(f"{session.title}: {facts.busy}")
     if facts.reference is None or facts.live is None or not facts.speculates:
         why = facts.unread or "no speculation was promoted on it behind the gate"
-        raise Refused(f"{session.title}: {why}", hint=session.command("rollout", "--spec", "METHOD", "--keep-baseline"))
+        raise Refused(
+            f"{session.title}: {why}",
+            hint=session.command("rollout", "--spec", "METHOD", "--keep-baseline"),
+        )
     usual = _usual(request, facts.reference)
     if request.prompts and not policy.re_arm_prompts:
         policy = replace(policy, re_arm_prompts=_files(request.prompts))
@@ -72,12 +77,16 @@ def run(
         "change the service. Requests of others may fail meanwhile; the service ends as it is now.\nContinue?"
     )
     users = (load or users_of)(rig, facts.reference)
-    drill = _Drill(session, request, policy, open_again, rig, users, clock or Clock(), facts, usual, novel)
+    drill = _Drill(
+        session, request, policy, open_again, rig, users, clock or Clock(), facts, usual, novel
+    )
     try:
         results = tuple(drill.meet(Fault(name)) for name in request.faults)
     finally:
         users.close()
-    return DrillOutcome(session.title, facts.live.spec, facts.reference.operation, policy.interval_s, results)
+    return DrillOutcome(
+        session.title, facts.live.spec, facts.reference.operation, policy.interval_s, results
+    )
 
 
 def _usual(request: DrillRequest, reference: Reference) -> tuple[str, ...]:
@@ -93,7 +102,9 @@ def _usual(request: DrillRequest, reference: Reference) -> tuple[str, ...]:
             field="--prompts",
             hint="--prompts NAME=FILE, as the rollout was given them",
         )
-    return tuple(prompt for text in request.prompts or names for prompt in read_traffic(text).prompts)
+    return tuple(
+        prompt for text in request.prompts or names for prompt in read_traffic(text).prompts
+    )
 
 
 def _files(prompts: Sequence[str]) -> dict[str, str]:
@@ -167,7 +178,11 @@ class _Drill:
         """A fault that another spec ends."""
         if arguments:
             self.users.pause()  # the change comes with a restart, which is no part of the fault
-            if result.fault is Fault.STALE_HEAD and self.request.refresh and self.request.newer_target:
+            if (
+                result.fault is Fault.STALE_HEAD
+                and self.request.refresh
+                and self.request.newer_target
+            ):
                 self.rig.replace_target(self.request.newer_target)
             else:
                 self.rig.crash(arguments)
@@ -178,7 +193,11 @@ class _Drill:
                 return replace(result, skipped=f"the engine does not answer with it: {error}")
         self.users.send(self.usual if arguments else self.novel)
         result = watch.fallen_back(result)
-        if result.fault is Fault.STALE_HEAD and self.request.refresh and result.recovered_s is not None:
+        if (
+            result.fault is Fault.STALE_HEAD
+            and self.request.refresh
+            and result.recovered_s is not None
+        ):
             return watch.re_armed(result, self.usual, trained=True)
         if result.fault is not Fault.DRIFT or result.recovered_s is None:
             return result
@@ -195,14 +214,19 @@ class _Drill:
                 return "--newer-target names no other version of the target"
             return ("--model", self.request.newer_target, "--served-model-name", self.rig.model)
         if fault is Fault.SYNTHETIC:
-            lot = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": self._poor_length()}
+            lot = {
+                "rejection_sample_method": "synthetic",
+                "synthetic_acceptance_length": self._poor_length(),
+            }
             return ("--speculative-config", json.dumps({**spec, **lot}))
         return ()
 
     def _poor_length(self) -> float:
         """Tokens per step half-way to the break-even, so that speculation costs more than it gains."""
         assert self.facts.reference is not None
-        expected = self.facts.reference.expected(min(band.batch for band in self.facts.reference.bands))
+        expected = self.facts.reference.expected(
+            min(band.batch for band in self.facts.reference.bands)
+        )
         return round(1.0 + max((expected.break_even or _UNTIMED) - 1.0, 0.0) / 2.0, 3)
 
     def _restore(self) -> None:
@@ -211,7 +235,9 @@ class _Drill:
         assert wanted is not None
         live = read_facts(session, self.policy).live
         if live is None or live.spec != wanted.spec:
-            request = RollbackRequest(to_revision=wanted.revision, why="drill: restored what it found", by="drill")
+            request = RollbackRequest(
+                to_revision=wanted.revision, why="drill: restored what it found", by="drill"
+            )
             rollback.run(session, request)
         self.rig.mend()
         self._wait_for_engine()
@@ -223,7 +249,9 @@ class _Drill:
             if self.clock.monotonic() > end:
                 raise MpctlError(
                     f"{self.session.title}: its engine did not come back in a drill",
-                    hint=self.session.command("rollback", "--to-revision", self.facts.live.revision),
+                    hint=self.session.command(
+                        "rollback", "--to-revision", self.facts.live.revision
+                    ),
                 )
             self.clock.sleep(POLL_S)
 
@@ -235,7 +263,9 @@ class _Drill:
         policy = replace(
             self.policy,
             fall_back=True,
-            confirm_s=2 * SENTINEL_S if planted else window,  # wrong answers need none, and are acted on alone
+            confirm_s=2 * SENTINEL_S
+            if planted
+            else window,  # wrong answers need none, and are acted on alone
             cool_down_s=window + 2 * self.policy.interval_s,
             per_day=100,
             fleet_share=1.0,
@@ -260,6 +290,8 @@ class _Drill:
             actors=self.clock.actors,
         )
         try:
-            yield Watch(watcher, events, self.users, self.clock, self.request.window_s, fault, self.rig)
+            yield Watch(
+                watcher, events, self.users, self.clock, self.request.window_s, fault, self.rig
+            )
         finally:
             watcher.close()

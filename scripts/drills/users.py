@@ -50,7 +50,9 @@ class Users:
     step on few cores, and would look faster than measured without.
     """
 
-    def __init__(self, url: str, model: str, token: str | None, *, clients: int, max_tokens: int) -> None:
+    def __init__(
+        self, url: str, model: str, token: str | None, *, clients: int, max_tokens: int
+    ) -> None:
         self._url, self._model, self._max_tokens = f"{url}/v1/chat/completions", model, max_tokens
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._answers: list[Answer] = []
@@ -123,7 +125,12 @@ class Users:
         began, tokens, error = time.monotonic(), 0, ""
         try:
             answer = http.request(
-                "POST", self._url, json=body, headers=self._headers, seconds=_ANSWER_S, socket=http.SAME_USER
+                "POST",
+                self._url,
+                json=body,
+                headers=self._headers,
+                seconds=_ANSWER_S,
+                socket=http.SAME_USER,
             )
             if answer.status == 200:
                 tokens = _tokens(answer.text)
@@ -167,5 +174,7 @@ def _overlap(answer: Answer, start: float, end: float) -> float:
 def users_of(rig: Rig, reference: Reference) -> Load:
     """Return users with the load and the answers that the gate measured."""
     clients = max(1, round(max(band.batch for band in reference.bands)))
-    longest = max((band.answer_tokens or 0.0 for band in reference.bands), default=0.0) or _ANSWER_TOKENS
+    longest = (
+        max((band.answer_tokens or 0.0 for band in reference.bands), default=0.0) or _ANSWER_TOKENS
+    )
     return Users(rig.url, rig.model, rig.token, clients=clients, max_tokens=round(1.5 * longest))

@@ -52,7 +52,9 @@ class Watch:
         self._watcher, self._events, self._users, self._clock = watcher, events, users, clock
         self._window_s, self._fault, self._rig = window_s, fault, rig
         self.windows: dict[str, tuple[float, float]] = {}
-        self._asked = self._sent = 0  # sentinels and their requests, which an action begins to count again
+        self._asked = self._sent = (
+            0  # sentinels and their requests, which an action begins to count again
+        )
         self._earlier = len(users.answers)
 
     @property
@@ -71,7 +73,9 @@ class Watch:
                 return self._clock.monotonic()
             if self._clock.monotonic() >= end:
                 return None
-            self._clock.sleep(max(self._watcher.policy.interval_s - (self._clock.monotonic() - began), 0.0))
+            self._clock.sleep(
+                max(self._watcher.policy.interval_s - (self._clock.monotonic() - began), 0.0)
+            )
 
     def wait(self, met: Callable[[], bool]) -> bool:
         """Without rounds."""
@@ -91,7 +95,9 @@ class Watch:
     def before(self, prompts: Sequence[str]) -> Result:
         """The service as it was promoted."""
         self._users.send(prompts)
-        self._until(lambda: bool(self._users.answers), self._window_s)  # the first answers are slower
+        self._until(
+            lambda: bool(self._users.answers), self._window_s
+        )  # the first answers are slower
         result = Result(self._fault)
         self._phase("before")
         own_signals = EFFECTS[self._fault].signals
@@ -100,7 +106,9 @@ class Watch:
             self._phase("before")
         assessment = self._watched.assessment
         if assessment.signal in own_signals:
-            return replace(result, failure=f"before the fault: {assessment.signal.value}: {assessment.text}")
+            return replace(
+                result, failure=f"before the fault: {assessment.signal.value}: {assessment.text}"
+            )
         return result
 
     def until_asked(self, count: int) -> str:
@@ -108,7 +116,11 @@ class Watch:
         if self._until(lambda: self._watched.guard.turn >= count, SENTINEL_S) is None:
             return f"{count} sentinels were not asked within {SENTINEL_S:.0f} s: {self._watched.guard.text}"
         guard = self._watched.guard
-        return f"before the fault: {guard.text}" if guard.wrong or guard.last is not Check.RIGHT else ""
+        return (
+            f"before the fault: {guard.text}"
+            if guard.wrong or guard.last is not Check.RIGHT
+            else ""
+        )
 
     def fallen_back(self, result: Result) -> Result:
         """From a fault until after the fallback. Only findings of the fault's own kind count."""
@@ -119,7 +131,11 @@ class Watch:
         def happened(*kinds: str) -> tuple[float, WatchEvent] | None:
             new = self._events[past:]
             return next(
-                ((when, e) for when, e in new if e.kind in kinds and (e.kind != "signal" or e.reason in own_signals)),
+                (
+                    (when, e)
+                    for when, e in new
+                    if e.kind in kinds and (e.kind != "signal" or e.reason in own_signals)
+                ),
                 None,
             )
 
@@ -133,7 +149,9 @@ class Watch:
         users = len(self._users.answers) - self._earlier
         if EFFECTS[self._fault].planted is not None:
             share = self._asked / users if users else None
-            result = replace(result, sentinels=self._asked, repeated=self._sent - self._asked, load_share=share)
+            result = replace(
+                result, sentinels=self._asked, repeated=self._sent - self._asked, load_share=share
+            )
 
         def acts() -> bool:
             return self._watched.acting is not None or happened("action", "error") is not None
@@ -143,15 +161,23 @@ class Watch:
         if not acts():
             pays = self._watched.assessment.pays
             result = replace(result, pays=pays, action="reported")
-            return result if pays else replace(result, failure=f"no fallback: {self._watched.decision.reason}")
+            return (
+                result
+                if pays
+                else replace(result, failure=f"no fallback: {self._watched.decision.reason}")
+            )
         result = replace(result, pays=False)
         self._until(lambda: happened("action", "error") is not None, _ACTED_S)
         acted = happened("action", "error")
         if acted is None or acted[1].kind == "error":
-            return replace(result, failure=acted[1].text if acted else f"no fallback within {_ACTED_S:.0f} s")
+            return replace(
+                result, failure=acted[1].text if acted else f"no fallback within {_ACTED_S:.0f} s"
+            )
         if acted[1].text.partition(":")[0] not in own_signals:
             return replace(result, failure=f"the watch acted on another finding: {acted[1].text}")
-        result = replace(result, action=acted[1].text.rpartition("; ")[2], recovered_s=acted[0] - at)
+        result = replace(
+            result, action=acted[1].text.rpartition("; ")[2], recovered_s=acted[0] - at
+        )
         self._phase("after")
         return result
 
@@ -160,12 +186,19 @@ class Watch:
         draft is trained first, while the users go on, and whose gate is asked twice where it stays undecided."""
         at = self._clock.monotonic()
         if trained and self._until(self._offered, _TRAINED_S) is None:
-            return replace(result, failure=f"no head was offered within {_TRAINED_S:.0f} s: {self._events[-1][1].line}")
+            return replace(
+                result,
+                failure=f"no head was offered within {_TRAINED_S:.0f} s: {self._events[-1][1].line}",
+            )
         pair = self._gated(prompts)
         if trained and pair is not None and not self._watched.facts.speculates:
             pair = self._gated(prompts)
         if pair is None or not self._watched.facts.speculates:
-            why = pair[1].text if pair is not None else f"nothing was tried within {_RE_ARMED_S:.0f} s"
+            why = (
+                pair[1].text
+                if pair is not None
+                else f"nothing was tried within {_RE_ARMED_S:.0f} s"
+            )
             return replace(result, failure=f"not re-armed: {why}")
         result = replace(result, re_armed_s=pair[0] - at)
         self._users.send(prompts)
@@ -177,7 +210,9 @@ class Watch:
         past = len(self._events)
 
         def ended() -> tuple[float, WatchEvent] | None:
-            return next((pair for pair in self._events[past:] if pair[1].kind in ("action", "error")), None)
+            return next(
+                (pair for pair in self._events[past:] if pair[1].kind in ("action", "error")), None
+            )
 
         def judged() -> bool:
             operation = unfinished_operation(self._watched.session.store.entries())
@@ -194,13 +229,17 @@ class Watch:
     def _offered(self) -> bool:
         """Return whether a trained head waits for its gate, or is in it."""
         latest = operations(self._watched.session.store.entries())[-1]
-        return latest.ending is Ending.OFFERED or (latest.ending is None and bool(latest.plan.cause))
+        return latest.ending is Ending.OFFERED or (
+            latest.ending is None and bool(latest.plan.cause)
+        )
 
     def killed(self, result: Result) -> Result:
         """Measure from the engine's end until it answers again. No spec is at fault, so none is replaced."""
         at = self._clock.monotonic()
         self._rig.crash()
-        killed = self._clock.monotonic()  # what was asked before may have been answered by the old engine
+        killed = (
+            self._clock.monotonic()
+        )  # what was asked before may have been answered by the old engine
 
         def noticed() -> bool:
             assessment = self._watched.assessment
@@ -209,7 +248,9 @@ class Watch:
         noticed_at = self._until(noticed, FOUND_S)
         if noticed_at is None:
             return replace(result, failure=f"not detected within {FOUND_S:.0f} s")
-        result = replace(result, signal=self._watched.assessment.signal.value, detected_s=noticed_at - at)
+        result = replace(
+            result, signal=self._watched.assessment.signal.value, detected_s=noticed_at - at
+        )
 
         def answered() -> list[Answer]:
             return [a for a in self._users.answers if a.began > killed and not a.error]

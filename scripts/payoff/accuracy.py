@@ -87,7 +87,9 @@ def _figures(answers: Sequence[Answer]) -> dict[str, Any]:
         "median_error": round(float(np.median(errors)), 3),
         "p90_error": round(float(np.quantile(errors, 0.9)), 3),
         "right_sign": round(float(np.mean([a.right_sign for a in answers])), 3),
-        "right_sign_beyond_5_percent": round(float(np.mean([a.right_sign for a in clear])), 3) if clear else None,
+        "right_sign_beyond_5_percent": round(float(np.mean([a.right_sign for a in clear])), 3)
+        if clear
+        else None,
         "covered": round(float(np.mean([a.covered for a in answers])), 3),
         "called": round(float(np.mean([a.call != "measure first" for a in answers])), 3),
         "wrongly_called": sum(a.wrongly_called for a in answers),
@@ -103,7 +105,9 @@ class Unseen:
     classes: dict[str, Any]
 
 
-Known = Callable[[Row, Unseen], Row | None]  # a row as it is asked at a level; None where that level has no question
+Known = Callable[
+    [Row, Unseen], Row | None
+]  # a row as it is asked at a level; None where that level has no question
 
 
 def leave_one_out(
@@ -126,7 +130,9 @@ def classes_without(
 ) -> dict[str, Any]:
     """The classes of traffic by the figures of all other authors."""
     implied = {
-        row.id: (row, implied_tokens(row, posterior)) for row in rows if row.anchor is not None or _one_gain(row)
+        row.id: (row, implied_tokens(row, posterior))
+        for row in rows
+        if row.anchor is not None or _one_gain(row)
     }
     seen = [entry for entry in observations(records, implied) if entry.author not in authors]
     return classes_of(seen)
@@ -134,7 +140,9 @@ def classes_without(
 
 def _one_gain(row: Row) -> bool:
     """Return whether a lookup's acceptance is only known by its gain at concurrency 1."""
-    return row.cell.method in LOOKUPS and row.cell.concurrency == 1 and row.time_per_token is not None
+    return (
+        row.cell.method in LOOKUPS and row.cell.concurrency == 1 and row.time_per_token is not None
+    )
 
 
 def implied_tokens(row: Row, posterior: Posterior) -> float:
@@ -168,7 +176,11 @@ def by_class(row: Row, unseen: Unseen) -> Row | None:
 def lookups_by_class(row: Row, unseen: Unseen) -> Row | None:
     """Lookups, by the class of traffic alone."""
     traffic = traffic_of(row.dataset)
-    return _classed(row, traffic, unseen) if traffic is not None and row.cell.method in LOOKUPS else None
+    return (
+        _classed(row, traffic, unseen)
+        if traffic is not None and row.cell.method in LOOKUPS
+        else None
+    )
 
 
 def _classed(row: Row, traffic: str, unseen: Unseen) -> Row:
@@ -178,7 +190,11 @@ def _classed(row: Row, traffic: str, unseen: Unseen) -> Row:
 
 def unfitted(row: Row, unseen: Unseen) -> Row | None:
     """Methods that the fit does not know, with the acceptance that their gain at concurrency 1 implies."""
-    return implied(row, unseen) if row.cell.method in NEVER_FITTED and row.cell.concurrency > 1 else None
+    return (
+        implied(row, unseen)
+        if row.cell.method in NEVER_FITTED and row.cell.concurrency > 1
+        else None
+    )
 
 
 def implied(row: Row, unseen: Unseen) -> Row:
@@ -220,7 +236,11 @@ def least_load_error(unseen: Sequence[Unseen]) -> float:
     of 20 ratios and more. It stands for what differs between sources, of which a fit to one of them knows nothing."""
     for hundredths in range(_LEAST_HUNDREDTHS, 31):
         figures = predicted(unseen, hundredths / 100).record()
-        if all(regime["covered"] >= _COVERED for regime in figures.values() if regime["rows"] >= _ENOUGH):
+        if all(
+            regime["covered"] >= _COVERED
+            for regime in figures.values()
+            if regime["rows"] >= _ENOUGH
+        ):
             return hundredths / 100
     raise ValueError("bands do not cover the published rows with any error at the knee")
 
@@ -229,7 +249,10 @@ def _answers(row: Row, posterior: Posterior) -> list[Answer]:
     entry = answer(row.cell, posterior, ())
     prediction = entry.prediction
     regime = regime_of(row.cell, prediction.load, bound=prediction.pool_bound)
-    pairs = ((prediction.time_per_token, row.time_per_token), (prediction.throughput, row.throughput))
+    pairs = (
+        (prediction.time_per_token, row.time_per_token),
+        (prediction.throughput, row.throughput),
+    )
     gained = row.throughput > 1 if row.throughput else (row.time_per_token or 1.0) < 1
     return [
         Answer(row, regime, ratio.value, ratio.low, ratio.high, measured, entry.call, gained)

@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.lab.payoff.scenario import LOOKUP_DECAY, LOOKUPS, class_rates, family_of, from_length, is_known
+from mpctl.lab.payoff.scenario import (
+    LOOKUP_DECAY,
+    LOOKUPS,
+    class_rates,
+    family_of,
+    from_length,
+    is_known,
+)
 from scripts.payoff.rows import Record, Row, author_of
 
 # Data sets by class, in lower case; a set's domains are named as the classes are.
@@ -16,13 +23,34 @@ _TRAFFIC = {
     "edits": ("instructcoder", "code refactor", "copy-heavy prompts"),
     "code": ("humaneval", "mbpp", "livecodebench", "coding"),
     "math": ("gsm8k", "math500", "aime25", "math", "math_reasoning", "math reasoning"),
-    "chat": ("mt-bench", "sharegpt", "alpaca", "arena-hard", "chat", "writing", "question", "qa", "multi-turn"),
+    "chat": (
+        "mt-bench",
+        "sharegpt",
+        "alpaca",
+        "arena-hard",
+        "chat",
+        "writing",
+        "question",
+        "qa",
+        "multi-turn",
+    ),
     "summary": ("cnn", "cnn/dailymail", "summarization", "rag"),
     "agents": ("tool_call",),
 }
 # A class that a family of methods was not published for is taken for its neighbour.
-_NEIGHBOUR = {"edits": "code", "code": "edits", "agents": "chat", "summary": "chat", "math": "chat", "chat": "math"}
-_OF_LOOKUPS = {**_NEIGHBOUR, "code": "chat", "agents": "summary"}  # new code repeats little, a tool's output more
+_NEIGHBOUR = {
+    "edits": "code",
+    "code": "edits",
+    "agents": "chat",
+    "summary": "chat",
+    "math": "chat",
+    "chat": "math",
+}
+_OF_LOOKUPS = {
+    **_NEIGHBOUR,
+    "code": "chat",
+    "agents": "summary",
+}  # new code repeats little, a tool's output more
 _LEAST = 0.3  # of the deviation, as a logarithm
 _LEAST_EXTRA = 0.05  # tokens: less is lost in what a gain is rounded to
 # Prompt lookup of Spec-Bench proposes up to 10 tokens; its steps take 1.75 / 1.66 of the plain ones (overall row).
@@ -52,12 +80,18 @@ class Observation:
 def traffic_of(dataset: str) -> str | None:
     """The class of a data set; None where it has none of them."""
     name = (
-        dataset.lower().partition(" (")[0].rpartition(": ")[2].removeprefix("spec-bench ").removeprefix("speed-bench ")
+        dataset.lower()
+        .partition(" (")[0]
+        .rpartition(": ")[2]
+        .removeprefix("spec-bench ")
+        .removeprefix("speed-bench ")
     )
     return next((traffic for traffic, names in _TRAFFIC.items() if name in names), None)
 
 
-def observations(records: Sequence[Record], implied: Mapping[str, tuple[Row, float]]) -> list[Observation]:
+def observations(
+    records: Sequence[Record], implied: Mapping[str, tuple[Row, float]]
+) -> list[Observation]:
     """Every yield that is stated, and those that a published gain implies."""
     found = [seen for record in records if (seen := _stated(record)) is not None]
     series = {}
@@ -79,7 +113,12 @@ def _stated(record: Record) -> Observation | None:
     traffic, method, k = traffic_of(record["dataset"]), record["method"], record["k"]
     if method == _PLD and record["speedup"]:
         method, k, length = "ngram", _PLD_K, float(record["speedup"]) * _PLD_STEP
-    elif record["acceptance_length"] and k.isdecimal() and is_known(method) and _counts_every_step(record):
+    elif (
+        record["acceptance_length"]
+        and k.isdecimal()
+        and is_known(method)
+        and _counts_every_step(record)
+    ):
         length = float(record["acceptance_length"])
     else:
         return None
@@ -130,4 +169,6 @@ def _deviation(family: str, seen: Sequence[Observation]) -> float:
             expected = class_rates(family, _mean(others, observation.traffic), observation.k)
             error = math.log(sum(expected) / observation.extra)
             errors.setdefault(observation.author, []).append(error**2)
-    return max(math.sqrt(statistics.mean(statistics.mean(squares) for squares in errors.values())), _LEAST)
+    return max(
+        math.sqrt(statistics.mean(statistics.mean(squares) for squares in errors.values())), _LEAST
+    )

@@ -39,7 +39,10 @@ PRIORS = {
     "ol": (0.045, 0.25),
     "e0": (0.7, 0.5),
     "ng": (0.3, 0.6),
-    "sync": (1.2, 0.5),  # outside the forward pass (SpecDecode-Bench's simulator, before asynchronous scheduling)
+    "sync": (
+        1.2,
+        0.5,
+    ),  # outside the forward pass (SpecDecode-Bench's simulator, before asynchronous scheduling)
     "ngB": (0.02, 1.2),
     "mpf": (1.0, 0.5),
     "pool": (1.5, 0.4),
@@ -77,7 +80,9 @@ class Problem:
             plain = dataclasses.replace(drafting, tokens_per_step=np.ones(len(self.rows)))
             implied = anchor * ratios(single, plain, constants).time_per_token
             known = np.asarray(drafting.tokens_per_step)
-            drafting = dataclasses.replace(drafting, tokens_per_step=np.where(anchor > 0, implied, known))
+            drafting = dataclasses.replace(
+                drafting, tokens_per_step=np.where(anchor > 0, implied, known)
+            )
         return ratios(self.serving, drafting, constants)
 
 
@@ -93,7 +98,12 @@ def problem_of(rows: Sequence[Row]) -> Problem:
 
 def _stack(kind: type[Any], values: Sequence[Any]) -> Any:
     names = [f.name for f in dataclasses.fields(kind)]
-    return kind(**{name: np.array([float(getattr(instance, name)) for instance in values]) for name in names})
+    return kind(
+        **{
+            name: np.array([float(getattr(instance, name)) for instance in values])
+            for name in names
+        }
+    )
 
 
 def residuals(logs: Vector, problem: Problem) -> Vector:
@@ -102,9 +112,13 @@ def residuals(logs: Vector, problem: Problem) -> Vector:
     parts = []
     for index, row in enumerate(problem.rows):
         weight = problem.weight[index]
-        noise = _NOISE["stated"] if row.uncertain else _NOISE["shape"] if row.anchor else _NOISE["time"]
+        noise = (
+            _NOISE["stated"] if row.uncertain else _NOISE["shape"] if row.anchor else _NOISE["time"]
+        )
         if row.base_tpot_ms is not None:
-            parts.append(weight * np.log(got.baseline.tpot_ms[index] / row.base_tpot_ms) / _NOISE["tpot"])
+            parts.append(
+                weight * np.log(got.baseline.tpot_ms[index] / row.base_tpot_ms) / _NOISE["tpot"]
+            )
         if row.time_per_token is not None:
             parts.append(weight * np.log(got.time_per_token[index] / row.time_per_token) / noise)
         if row.throughput is not None:
@@ -116,7 +130,12 @@ def residuals(logs: Vector, problem: Problem) -> Vector:
 def fit(problem: Problem, start: Vector | None = None) -> tuple[Vector, Vector]:
     """Logarithms of the constants, and their covariance (Laplace)."""
     solved = least_squares(
-        residuals, _CENTRE if start is None else start, args=(problem,), loss="soft_l1", x_scale=_SPREAD, xtol=1e-9
+        residuals,
+        _CENTRE if start is None else start,
+        args=(problem,),
+        loss="soft_l1",
+        x_scale=_SPREAD,
+        xtol=1e-9,
     )
     information = solved.jac.T @ solved.jac
     return solved.x, np.linalg.inv(information)
@@ -130,12 +149,20 @@ def document(rows: Sequence[Row], logs: Vector, covariance: Vector) -> dict[str,
         "version": 1,
         "fitted_by": "scripts/fit-payoff",
         "constants": {
-            name: {"value": _short(np.exp(logs[i])), "factor": _short(np.exp(deviation[i])), "prior": PRIORS[name][0]}
+            name: {
+                "value": _short(np.exp(logs[i])),
+                "factor": _short(np.exp(deviation[i])),
+                "prior": PRIORS[name][0],
+            }
             for i, name in enumerate(NAMES)
         },
-        "correlation": [[round(float(v), 3) for v in line[: i + 1]] for i, line in enumerate(correlation)],
+        "correlation": [
+            [round(float(v), 3) for v in line[: i + 1]] for i, line in enumerate(correlation)
+        ],
         "rows": _ranges([row.id for row in rows if row.fitted]),
-        "by_author": dict(Counter(author_of(row.source) for row in rows if row.fitted).most_common()),
+        "by_author": dict(
+            Counter(author_of(row.source) for row in rows if row.fitted).most_common()
+        ),
     }
 
 
@@ -165,8 +192,12 @@ def _spans(numbers: Sequence[int]) -> str:
 def main() -> int:
     """Fit, write or check the file, print accuracy."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
-    parser.add_argument("--excluded", action="store_true", help="list the rows that are left out, with the reason")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with the file instead of writing it"
+    )
+    parser.add_argument(
+        "--excluded", action="store_true", help="list the rows that are left out, with the reason"
+    )
     options = parser.parse_args()
     rows, reasons = select(read())
     if options.excluded:
@@ -174,7 +205,9 @@ def main() -> int:
             print(f"{name}\t{reason}")
         return 0
     made = _made(rows)
-    print(f"{len(rows)} rows fitted or predicted, {len(reasons)} left out (--excluded lists them with the reason)")
+    print(
+        f"{len(rows)} rows fitted or predicted, {len(reasons)} left out (--excluded lists them with the reason)"
+    )
     for name, row in made["constants"].items():
         print(f"  {name:7} {row['value']:>9} x/÷ {row['factor']}")
     text = json.dumps(made, indent=1) + "\n"
@@ -204,7 +237,9 @@ def _made(rows: Sequence[Row]) -> dict[str, Any]:
     sources = leave_one_out(rows, records, lambda row: row.source, logs)
     systems = leave_one_out(rows, records, lambda row: row.system, logs)
     made["load_error"] = error = least_load_error(sources)
-    whole = Posterior(NAMES, tuple(map(float, logs)), tuple(tuple(map(float, line)) for line in covariance), error)
+    whole = Posterior(
+        NAMES, tuple(map(float, logs)), tuple(tuple(map(float, line)) for line in covariance), error
+    )
     made["classes"] = classes_without(set(), rows, records, whole)
     judged = {"one_system_left_out": predicted(systems, error)}
     judged |= {name: predicted(sources, error, known) for name, known in LEVELS.items()}

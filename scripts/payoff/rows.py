@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mpctl.estimate.shape import find_gpu, model_shape
-from mpctl.lab.payoff.scenario import LOOKUPS, Acceptance, Scenario, check_rates, is_known, precision_of
+from mpctl.lab.payoff.scenario import (
+    LOOKUPS,
+    Acceptance,
+    Scenario,
+    check_rates,
+    is_known,
+    precision_of,
+)
 from mpctl.methods import parse_version
 
 TABLE = Path(__file__).with_name("published.csv")
@@ -29,7 +36,9 @@ _INFERRED_GPU = {"angelslim": "H100-SXM", "vllm-issue20780": "H100-SXM"}
 # Releases of the sets that name a commit, a range or nothing.
 _ENGINES = {
     **{"vllm-issue20780": (0, 9, 2), "specdecode-bench": (0, 10, 1)},
-    **dict.fromkeys(("ruiz-qwen32b-mt-bench", "ruiz-qwen32b-instructcoder", "ruiz-profile-qwen32b"), (0, 14, 0)),
+    **dict.fromkeys(
+        ("ruiz-qwen32b-mt-bench", "ruiz-qwen32b-instructcoder", "ruiz-profile-qwen32b"), (0, 14, 0)
+    ),
 }
 # Prompt and output tokens where a source names only the data set: their usual means.
 _LENGTHS = {
@@ -45,7 +54,14 @@ _LENGTHS = {
 }
 # Charts and tables that state gains over concurrency, and no acceptance: the gain at concurrency 1 implies it.
 _IMPLIED = ("specdecode-bench", "modelplane", "dspark-adaptive-blog")
-NEVER_FITTED = ("mtp", "dflash", "dspark", "suffix", "medusa", "pard")  # predicted where they can be, never fitted
+NEVER_FITTED = (
+    "mtp",
+    "dflash",
+    "dspark",
+    "suffix",
+    "medusa",
+    "pard",
+)  # predicted where they can be, never fitted
 _ONE_WAVE = 80  # prompts of the MT-Bench grid: from 16 on its throughput is a tail effect
 _AUTHORS = ("ruiz", "specdecode-bench", "speculators", "kimi-k3-dspark")
 _NOT_COMPARABLE = {
@@ -183,7 +199,9 @@ def _excluded(record: Record) -> str | None:
 def _acceptance(record: Record) -> Acceptance | str:
     k = int(record["k"])
     rates = (
-        tuple(float(percent) / 100 for percent in record["per_position"].split("/")) if record["per_position"] else ()
+        tuple(float(percent) / 100 for percent in record["per_position"].split("/"))
+        if record["per_position"]
+        else ()
     )
     length = _number(record, "acceptance_length")
     if record["method"] in LOOKUPS:
@@ -194,7 +212,9 @@ def _acceptance(record: Record) -> Acceptance | str:
         if len(rates) != k:
             return f"K = {k} but {len(rates)} rates per position"
         wrong = check_rates(rates, length)
-        if wrong is not None and record["set"] != "alauda":  # there, the rates fit both published gains
+        if (
+            wrong is not None and record["set"] != "alauda"
+        ):  # there, the rates fit both published gains
             return f"acceptance contradicts itself: {wrong}"
         return Acceptance(rates)
     if length is None:
@@ -209,8 +229,12 @@ def _cell(record: Record, acceptance: Acceptance) -> Scenario | str:
     if target is None:
         return f"dimensions of {record['target'] or 'the target'} are not in the table"
     if gpu is None:
-        return "GPU unknown" if not record["gpu"] else f"speed of {record['gpu']} is not in the table"
-    drafts = {"small Llama": "meta-llama/Llama-3.1-8B-Instruct" if "70B" in record["target"] else ""}
+        return (
+            "GPU unknown" if not record["gpu"] else f"speed of {record['gpu']} is not in the table"
+        )
+    drafts = {
+        "small Llama": "meta-llama/Llama-3.1-8B-Instruct" if "70B" in record["target"] else ""
+    }
     named = drafts.get(record["draft"], record["draft"])
     draft = model_shape(named) if record["method"] == "draft_model" else None
     if record["method"] == "draft_model" and draft is None:
@@ -235,7 +259,9 @@ def _cell(record: Record, acceptance: Acceptance) -> Scenario | str:
     return cell
 
 
-def _effective(record: Record, cell: Scenario, through: float | None) -> tuple[Scenario, float | None]:
+def _effective(
+    record: Record, cell: Scenario, through: float | None
+) -> tuple[Scenario, float | None]:
     """The MT-Bench grid has 80 prompts; its throughput is not used from 16 on."""
     if record["set"] != "ruiz-qwen32b-mt-bench":
         return cell, through

@@ -54,7 +54,9 @@ def unique(items: Iterable[Any]) -> dict[str, Any]:
     for item in items:
         if item.name in by_name:
             first = by_name[item.name].place
-            raise item.place.error(f"{item.name} is already defined in {first.file}:{first.line}", "metadata.name")
+            raise item.place.error(
+                f"{item.name} is already defined in {first.file}:{first.line}", "metadata.name"
+            )
         by_name[item.name] = item
     return by_name
 
@@ -78,7 +80,9 @@ def read_class(node: Node) -> InferenceClass:
     spec = node.node("spec")
     spec.maybe("description")
     if not spec.has("provisioning"):
-        raise spec.error("provisioning", "a class without provisioning describes nodes that exist already")
+        raise spec.error(
+            "provisioning", "a class without provisioning describes nodes that exist already"
+        )
     how = spec.node("provisioning")
     provider = provider_of(how, "provider")
     shape = how.node(provider.lower())
@@ -101,7 +105,9 @@ def read_class(node: Node) -> InferenceClass:
 def read_device(node: Node) -> Device:
     claim = node.choice("claim", ("DRA", "Synthetic"), "DRA")
     if claim == "Synthetic":
-        raise node.error("claim", "a Synthetic device is never claimed; these stacks bind GPUs through DRA")
+        raise node.error(
+            "claim", "a Synthetic device is never claimed; these stacks bind GPUs through DRA"
+        )
     result = Device(
         name=node.text("name"),
         driver=node.text("driver"),
@@ -134,7 +140,9 @@ def read_cluster(node: Node, classes: Mapping[str, InferenceClass]) -> Inference
         raise cluster.error(provider.lower(), f"required when source is {provider}")
     where = cluster.node(provider.lower())
     where.node("credentials")
-    pools = tuple(read_pool(pool, provider, where.text("region"), classes) for pool in spec.nodes("nodePools"))
+    pools = tuple(
+        read_pool(pool, provider, where.text("region"), classes) for pool in spec.nodes("nodePools")
+    )
     if not pools:
         raise spec.error("nodePools", "a cluster needs at least one GPU pool")
     unique(pools)
@@ -146,7 +154,9 @@ def read_cluster(node: Node, classes: Mapping[str, InferenceClass]) -> Inference
     result = InferenceCluster(
         name=name,
         provider=provider,
-        region=where.text("region", pattern=r"[a-z]+(-[a-z]+)*-?[a-z]*\d+(-[a-z]+)?\d*", what="a region"),
+        region=where.text(
+            "region", pattern=r"[a-z]+(-[a-z]+)*-?[a-z]*\d+(-[a-z]+)?\d*", what="a region"
+        ),
         labels=labels,
         project=where.maybe("project") if provider == "GKE" else None,
         version=version,
@@ -158,7 +168,9 @@ def read_cluster(node: Node, classes: Mapping[str, InferenceClass]) -> Inference
     return result
 
 
-def read_pool(node: Node, provider: str, region: str, classes: Mapping[str, InferenceClass]) -> NodePool:
+def read_pool(
+    node: Node, provider: str, region: str, classes: Mapping[str, InferenceClass]
+) -> NodePool:
     hardware = class_of(node, provider, classes)
     count = node.number("nodeCount", 1)
     minimum = node.number("minNodeCount", count)
@@ -171,10 +183,16 @@ def read_pool(node: Node, provider: str, region: str, classes: Mapping[str, Infe
     if node.has("fabric"):
         fabric = node.node("fabric")
         if (kind := fabric.text("type", "None")) != "None":
-            raise fabric.error("type", f"fabric {kind} is not supported: one service runs on one node here")
+            raise fabric.error(
+                "type", f"fabric {kind} is not supported: one service runs on one node here"
+            )
     name = node.text("name", pattern=BUILT, what=BUILT_WORDS)
     if name in TAKEN:
-        raise node.error("name", f"{name} is taken by the cluster itself", f"set another name, such as gpu-{name}")
+        raise node.error(
+            "name",
+            f"{name} is taken by the cluster itself",
+            f"set another name, such as gpu-{name}",
+        )
     result = NodePool(
         name=name,
         hardware=hardware,
@@ -194,11 +212,14 @@ def class_of(node: Node, provider: str, classes: Mapping[str, InferenceClass]) -
     wanted = node.text("className")
     if wanted not in classes:
         known = ", ".join(sorted(classes)) or "none"
-        raise node.error("className", f"no InferenceClass named {wanted}; the manifests define {known}")
+        raise node.error(
+            "className", f"no InferenceClass named {wanted}; the manifests define {known}"
+        )
     inference_class = classes[wanted]
     if inference_class.provider != provider:
         raise node.error(
-            "className", f"{wanted} is a class for {inference_class.provider}, the cluster is on {provider}"
+            "className",
+            f"{wanted} is a class for {inference_class.provider}, the cluster is on {provider}",
         )
     return inference_class
 
@@ -206,7 +227,9 @@ def class_of(node: Node, provider: str, classes: Mapping[str, InferenceClass]) -
 def zones_of(node: Node, region: str) -> tuple[str, ...]:
     zones = node.texts("zones")
     if not zones:
-        raise node.error("zones", "at least one zone is needed: not every zone of a region has the GPU")
+        raise node.error(
+            "zones", "at least one zone is needed: not every zone of a region has the GPU"
+        )
     for index, zone in enumerate(zones):
         if not zone.startswith(region):
             raise node.item_error("zones", index, f"zone {zone} is not in region {region}")
@@ -217,7 +240,9 @@ def capacity_block(node: Node, provider: str) -> str | None:
     if not node.has("capacityBlock"):
         return None
     if provider != "EKS":
-        raise node.error("capacityBlock", f"Capacity Blocks exist on EKS, the cluster is on {provider}")
+        raise node.error(
+            "capacityBlock", f"Capacity Blocks exist on EKS, the cluster is on {provider}"
+        )
     block = node.node("capacityBlock")
     reservation = block.text(
         "capacityReservationId", pattern=r"cr-[0-9a-f]+", what="a reservation id such as cr-0a1b2c"
@@ -227,7 +252,9 @@ def capacity_block(node: Node, provider: str) -> str | None:
 
 
 def read_taint(node: Node) -> Taint:
-    result = Taint(node.text("key"), node.text("value", "", pattern=r".*"), node.choice("effect", EFFECTS))
+    result = Taint(
+        node.text("key"), node.text("value", "", pattern=r".*"), node.choice("effect", EFFECTS)
+    )
     node.done()
     return result
 

@@ -51,7 +51,9 @@ def difference(file: File, path: Path) -> str | None:
 
 def begin(uri: str, revision: str, folder: Path, files: list[File]) -> None:
     """Note in *folder* which listing it is filled from; what another one left there is taken away first."""
-    names = [(file.name, file.size, file.digest) for file in sorted(files, key=lambda file: file.name)]
+    names = [
+        (file.name, file.size, file.digest) for file in sorted(files, key=lambda file: file.name)
+    ]
     digest = hashlib.sha256(json.dumps([uri, revision, names]).encode()).hexdigest()
     note = folder / ".listing"
     if note.exists() and note.read_text("utf-8").strip() == digest:
@@ -125,7 +127,9 @@ def model(uri: str, revision: str, folder: Path) -> None:
             fetch(file, target, headers)
             say(f"{uri}: {file.name}: {file.size} bytes")
     listing = {file.name: {"size": file.size, "digest": file.digest} for file in files}
-    mark.write_text(json.dumps({"uri": uri, "revision": revision, "files": listing}, indent=1), "utf-8")
+    mark.write_text(
+        json.dumps({"uri": uri, "revision": revision, "files": listing}, indent=1), "utf-8"
+    )
     say(f"{uri}: complete, {len(files)} files, {sum(file.size for file in files)} bytes")
 
 

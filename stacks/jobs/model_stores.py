@@ -61,7 +61,9 @@ class Redirects(urllib.request.HTTPRedirectHandler):
     there.
     """
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Any:
         made = super().redirect_request(req, fp, code, msg, headers, newurl)
         if made is not None and urllib.parse.urlsplit(newurl).netloc != req.host:
             made.remove_header("Authorization")
@@ -132,13 +134,19 @@ def huggingface(path: str, revision: str) -> Iterator[File]:
     while url:
         body, after = paged(url, hf_headers("GET", ""))
         if after and urllib.parse.urlsplit(after).netloc != urllib.parse.urlsplit(HF).netloc:
-            raise FailedError(f"{path}: the next page of its listing is on another host, where the token must not go")
+            raise FailedError(
+                f"{path}: the next page of its listing is on another host, where the token must not go"
+            )
         entries += json.loads(body)
         url = after
     for entry in entries:
         if entry["type"] == "file" and not entry["path"].endswith(SKIPPED):
             lfs = entry.get("lfs")
-            digest = ("sha256", str(lfs["oid"]).removeprefix("sha256:")) if lfs else ("git-blob", str(entry["oid"]))
+            digest = (
+                ("sha256", str(lfs["oid"]).removeprefix("sha256:"))
+                if lfs
+                else ("git-blob", str(entry["oid"]))
+            )
             place = f"{urllib.parse.quote(revision, safe='')}/{urllib.parse.quote(entry['path'])}"
             source = f"{HF}/{path}/resolve/{place}"
             yield File(entry["path"], source, int(entry["size"]), digest)
@@ -155,12 +163,20 @@ def gcs(path: str, _revision: str) -> Iterator[File]:
     page = ""
     while True:
         query = urllib.parse.urlencode(
-            {"prefix": prefix, "fields": "items(name,size,md5Hash),nextPageToken", "pageToken": page}
+            {
+                "prefix": prefix,
+                "fields": "items(name,size,md5Hash),nextPageToken",
+                "pageToken": page,
+            }
         )
-        body = json.loads(document(f"{GCS}/storage/v1/b/{bucket}/o?{query}", gcs_headers("GET", "")))
+        body = json.loads(
+            document(f"{GCS}/storage/v1/b/{bucket}/o?{query}", gcs_headers("GET", ""))
+        )
         for item in body.get("items", []):
             if name := below(item["name"], prefix):
-                digest = ("md5", base64.b64decode(item["md5Hash"]).hex()) if "md5Hash" in item else None
+                digest = (
+                    ("md5", base64.b64decode(item["md5Hash"]).hex()) if "md5Hash" in item else None
+                )
                 source = f"{GCS}/storage/v1/b/{bucket}/o/{urllib.parse.quote(item['name'], safe='')}?alt=media"
                 yield File(name, source, int(item["size"]), digest)
         page = body.get("nextPageToken", "")
@@ -179,8 +195,14 @@ def s3(path: str, _revision: str) -> Iterator[File]:
     base = s3_base(bucket)
     token = ""
     while True:
-        query = {"list-type": "2", "prefix": prefix, **({"continuation-token": token} if token else {})}
-        url = f"{base}/?{urllib.parse.urlencode(sorted(query.items()), quote_via=urllib.parse.quote)}"
+        query = {
+            "list-type": "2",
+            "prefix": prefix,
+            **({"continuation-token": token} if token else {}),
+        }
+        url = (
+            f"{base}/?{urllib.parse.urlencode(sorted(query.items()), quote_via=urllib.parse.quote)}"
+        )
         root = ET.fromstring(document(url, s3_headers("GET", url)))
         space = root.tag.partition("}")[0] + "}" if root.tag.startswith("{") else ""
         for item in root.iter(f"{space}Contents"):
@@ -189,7 +211,12 @@ def s3(path: str, _revision: str) -> Iterator[File]:
             tag = item.findtext(f"{space}ETag", "").strip('"')
             if name:
                 digest = ("md5", tag) if tag and "-" not in tag else None
-                yield File(name, f"{base}/{urllib.parse.quote(key)}", int(item.findtext(f"{space}Size", "0")), digest)
+                yield File(
+                    name,
+                    f"{base}/{urllib.parse.quote(key)}",
+                    int(item.findtext(f"{space}Size", "0")),
+                    digest,
+                )
         token = root.findtext(f"{space}NextContinuationToken", "")
         if not token:
             return
@@ -233,7 +260,9 @@ def s3_headers(method: str, url: str) -> Headers:
     lines = "".join(f"{name}:{signed[name]}\n" for name in sorted(signed))
     request = "\n".join([method, parts.path or "/", parts.query, lines, names, empty])
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
-    text = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
+    text = "\n".join(
+        ["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(request.encode()).hexdigest()]
+    )
     key = f"AWS4{secret}".encode()
     for part in (stamp[:8], region, "s3", "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()

@@ -38,7 +38,9 @@ def read(plan: Plan) -> AccountFacts:
 
 def report(plan: Plan, findings: Iterable[Finding]) -> str:
     """The findings, a line each, and the costs of the cluster."""
-    written = [f"{plan.name} ({plan.cluster.provider}, {plan.cluster.region}, Kubernetes {plan.minor})"]
+    written = [
+        f"{plan.name} ({plan.cluster.provider}, {plan.cluster.region}, Kubernetes {plan.minor})"
+    ]
     for finding in findings:
         written.append(f"  {finding.outcome.value:<8}{finding.check:<13}{finding.message}")
         if finding.hint and finding.outcome is not Outcome.OK:

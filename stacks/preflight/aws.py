@@ -82,7 +82,9 @@ class Reader:
         """Rights of a deploy that the identity lacks, by the account's own evaluation of its policies."""
         identity = self.ask("sts", "get_caller_identity")
         who = re.sub(r":sts:(.*):assumed-role/([^/]+)/.*", r":iam:\1:role/\2", identity["Arn"])
-        response = self.ask("iam", "simulate_principal_policy", PolicySourceArn=who, ActionNames=list(PROBES))
+        response = self.ask(
+            "iam", "simulate_principal_policy", PolicySourceArn=who, ActionNames=list(PROBES)
+        )
         if response is None:
             return None
         results = response["EvaluationResults"]
@@ -93,7 +95,9 @@ class Reader:
         listed = self.ask("eks", "list_nodegroups", clusterName=self.plan.name)
         moves = {}
         for name in (listed or {}).get("nodegroups", ()):
-            response = self.ask("eks", "describe_nodegroup", clusterName=self.plan.name, nodegroupName=name)
+            response = self.ask(
+                "eks", "describe_nodegroup", clusterName=self.plan.name, nodegroupName=name
+            )
             group = (response or {}).get("nodegroup", {})
             release = self.release(group.get("amiType", ""))
             if release and group.get("releaseVersion") not in (None, release):
@@ -110,7 +114,9 @@ class Reader:
 
     def zones(self) -> tuple[str, ...] | None:
         response = self.ask("ec2", "describe_availability_zones")
-        return response and tuple(sorted(zone["ZoneName"] for zone in response["AvailabilityZones"]))
+        return response and tuple(
+            sorted(zone["ZoneName"] for zone in response["AvailabilityZones"])
+        )
 
     def offering(self, machine: str) -> tuple[str, ...] | None:
         response = self.ask(
@@ -122,7 +128,9 @@ class Reader:
         return (
             None
             if response is None
-            else tuple(sorted(offering["Location"] for offering in response["InstanceTypeOfferings"]))
+            else tuple(
+                sorted(offering["Location"] for offering in response["InstanceTypeOfferings"])
+            )
         )
 
     def gpu_quotas(self, machines: list[str]) -> dict[str, Quota]:
@@ -131,11 +139,15 @@ class Reader:
         made = {}
         for family in families:
             code, name = GPU_CODES[family, spot]
-            made[f"gpu-{family}"] = self.quota("ec2", code, name, "vCPUs", self.used_vcpus(family, spot))
+            made[f"gpu-{family}"] = self.quota(
+                "ec2", code, name, "vCPUs", self.used_vcpus(family, spot)
+            )
         return made
 
     def quota(self, service: str, code: str, name: str, unit: str, used: float | None) -> Quota:
-        response = self.ask("service-quotas", "get_service_quota", ServiceCode=service, QuotaCode=code)
+        response = self.ask(
+            "service-quotas", "get_service_quota", ServiceCode=service, QuotaCode=code
+        )
         limit = response["Quota"]["Value"] if response else DEFAULTS.get(code)
         region = self.plan.cluster.region
         console = f"https://{region}.console.aws.amazon.com/servicequotas/home/services/{service}/quotas/{code}"
@@ -153,7 +165,9 @@ class Reader:
         )
         if response is None:
             return None
-        running = [instance for group in response["Reservations"] for instance in group["Instances"]]
+        running = [
+            instance for group in response["Reservations"] for instance in group["Instances"]
+        ]
         mine = [
             instance.get("CpuOptions") or {}
             for instance in running

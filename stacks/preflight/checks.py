@@ -35,8 +35,15 @@ def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
     """Every finding on one cluster, worst first within its check's order."""
     if plan.existing and plan.existing.cluster:
         exists = plan.name in " ".join(facts.taken).split()
-        made = Finding("names", Outcome.OK, f"the existing cluster {plan.name} is used, with the nodes it has")
-        gone = Finding("names", Outcome.FAIL, f"no cluster {plan.name} found", "check existing in the environment")
+        made = Finding(
+            "names", Outcome.OK, f"the existing cluster {plan.name} is used, with the nodes it has"
+        )
+        gone = Finding(
+            "names",
+            Outcome.FAIL,
+            f"no cluster {plan.name} found",
+            "check existing in the environment",
+        )
         return (Finding("credentials", Outcome.OK, facts.identity), made if exists else gone)
     return (
         Finding("credentials", Outcome.OK, facts.identity),
@@ -60,7 +67,10 @@ def cluster_zones(plan: Plan) -> tuple[str, ...]:
     if plan.cluster.provider == "EKS":
         return tuple(zones(plan.cluster, plan.settings.network))
     return tuple(
-        sorted({zone for pool in plan.cluster.pools for zone in pool.zones} | set(plan.settings.network.zones))
+        sorted(
+            {zone for pool in plan.cluster.pools for zone in pool.zones}
+            | set(plan.settings.network.zones)
+        )
     )
 
 
@@ -84,7 +94,9 @@ def _offerings(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
     for pool in plan.cluster.pools:
         machine = pool.hardware.machine
         if machine not in facts.offered:
-            yield Finding("machines", Outcome.UNKNOWN, f"zones that offer {machine} could not be read")
+            yield Finding(
+                "machines", Outcome.UNKNOWN, f"zones that offer {machine} could not be read"
+            )
             continue
         without = [zone for zone in pool.zones if zone not in facts.offered[machine]]
         if without:
@@ -96,7 +108,9 @@ def _offerings(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
                 "set zones of the pool in the fleet manifest",
             )
         else:
-            yield Finding("machines", Outcome.OK, f"pool {pool.name}: {machine} in {', '.join(pool.zones)}")
+            yield Finding(
+                "machines", Outcome.OK, f"pool {pool.name}: {machine} in {', '.join(pool.zones)}"
+            )
 
 
 def needed(plan: Plan, *, at_most: bool) -> int:
@@ -115,7 +129,9 @@ def _gpu_quota(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
         if not purpose.startswith("gpu"):
             continue
         if quota.limit is None:
-            yield Finding("quota", Outcome.UNKNOWN, f"{quota.name} could not be read", f"see {quota.console}")
+            yield Finding(
+                "quota", Outcome.UNKNOWN, f"{quota.name} could not be read", f"see {quota.console}"
+            )
             continue
         free = quota.limit - (quota.used or 0)
         text = f"{quota.name}: {quota.limit:g} {quota.unit}, {quota.used or 0:g} in use"
@@ -127,7 +143,12 @@ def _gpu_quota(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
                 f"ask for at least {quota.limit + first - free:g} at {quota.console}, which can take days",
             )
         elif free < full:
-            yield Finding("quota", Outcome.WARN, f"{text}; the pools grow to {full} {quota.unit}", _raise(quota))
+            yield Finding(
+                "quota",
+                Outcome.WARN,
+                f"{text}; the pools grow to {full} {quota.unit}",
+                _raise(quota),
+            )
         else:
             yield Finding("quota", Outcome.OK, f"{text}; the pools grow to {full} {quota.unit}")
 
@@ -138,10 +159,13 @@ def _upgrades(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
     unit = "vcpus" if plan.cluster.provider == "EKS" else "gpus"
     spare = max(getattr(known[pool.hardware.machine], unit) for pool in plan.cluster.pools)
     down = (
-        "a service with one replica is down while its node is replaced: drain, new node, image and model, 5 to 20 min"
+        "a service with one replica is down while its node is replaced: "
+        "drain, new node, image and model, 5 to 20 min"
     )
     if not plan.settings.surge:
-        yield Finding("upgrades", Outcome.WARN, f"gpu.surge is off, the old node goes first; {down}")
+        yield Finding(
+            "upgrades", Outcome.WARN, f"gpu.surge is off, the old node goes first; {down}"
+        )
         return
     for purpose, quota in facts.quotas.items():
         if purpose.startswith("gpu") and quota.limit is not None:
@@ -163,7 +187,9 @@ def _image_moves(facts: AccountFacts) -> Iterator[Finding]:
             Outcome.WARN,
             f"node group {group} moves from image {old} to {new}: its nodes, and the services on them, are replaced "
             "one after the other",
-            f"gpu.eks_image: {old} keeps the image of GPU nodes" if group.startswith("gpu-") else "",
+            f"gpu.eks_image: {old} keeps the image of GPU nodes"
+            if group.startswith("gpu-")
+            else "",
         )
 
 
@@ -186,7 +212,11 @@ def _interruptions(plan: Plan) -> Iterator[Finding]:
                 "set gpu.capacity_type: SPOT, or gpu.flex_start",
             )
         if spot or flex:
-            how = f"spot: nodes end with {notice}' notice" if spot else "flex-start: nodes end after seven days at most"
+            how = (
+                f"spot: nodes end with {notice}' notice"
+                if spot
+                else "flex-start: nodes end after seven days at most"
+            )
             yield Finding(
                 "capacity",
                 Outcome.WARN,
@@ -206,7 +236,9 @@ def _room(facts: AccountFacts) -> Iterator[Finding]:
         if purpose.startswith("gpu"):
             continue
         if quota.limit is None or quota.used is None:
-            yield Finding("quota", Outcome.UNKNOWN, f"{quota.name} could not be read", f"see {quota.console}")
+            yield Finding(
+                "quota", Outcome.UNKNOWN, f"{quota.name} could not be read", f"see {quota.console}"
+            )
         elif quota.used + 1 > quota.limit:
             yield Finding(
                 "quota",
@@ -215,7 +247,9 @@ def _room(facts: AccountFacts) -> Iterator[Finding]:
                 f"raise it at {quota.console}, or delete one",
             )
         else:
-            yield Finding("quota", Outcome.OK, f"{quota.name}: {quota.used:g} of {quota.limit:g} in use")
+            yield Finding(
+                "quota", Outcome.OK, f"{quota.name}: {quota.used:g} of {quota.limit:g} in use"
+            )
 
 
 def _names(facts: AccountFacts) -> Iterator[Finding]:
@@ -253,5 +287,8 @@ def _apis(facts: AccountFacts) -> Iterator[Finding]:
     elif facts.apis_off:
         off = " ".join(facts.apis_off)
         yield Finding(
-            "apis", Outcome.FAIL, f"not enabled: {', '.join(facts.apis_off)}", f"gcloud services enable {off}"
+            "apis",
+            Outcome.FAIL,
+            f"not enabled: {', '.join(facts.apis_off)}",
+            f"gcloud services enable {off}",
         )

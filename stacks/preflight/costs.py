@@ -34,7 +34,9 @@ class Cost:
 @cache
 def prices() -> dict[str, Any]:
     """The shipped price table."""
-    loaded: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("prices.yaml").read_text("utf-8"))
+    loaded: dict[str, Any] = yaml.safe_load(
+        Path(__file__).with_name("prices.yaml").read_text("utf-8")
+    )
     return loaded
 
 
@@ -51,17 +53,32 @@ def costs(plan: Plan) -> tuple[Cost, ...]:
     disks_at_most = system.maximum * SYSTEM_DISK_GB + settings.monitoring.storage_gb
     made = [Cost("control plane", table["control_plane_hour"], table["control_plane_hour"])]
     for pool in plan.cluster.pools:
-        made.append(nodes(f"pool {pool.name}", table, pool.hardware.machine, pool.nodes, pool.maximum, spot=spot))
+        made.append(
+            nodes(
+                f"pool {pool.name}",
+                table,
+                pool.hardware.machine,
+                pool.nodes,
+                pool.maximum,
+                spot=spot,
+            )
+        )
         disks += pool.nodes * pool.hardware.disk_gb
         disks_at_most += pool.maximum * pool.hardware.disk_gb
     made.append(nodes("system pool", table, machine, first, system.maximum, spot=False))
     made.append(Cost("disks of nodes and Prometheus", disks * disk_hour, disks_at_most * disk_hour))
     made.append(way_out(plan, table))
-    made.append(Cost("load balancer of the gateway", table["load_balancer_hour"], table["load_balancer_hour"]))
+    made.append(
+        Cost(
+            "load balancer of the gateway", table["load_balancer_hour"], table["load_balancer_hour"]
+        )
+    )
     return tuple(made)
 
 
-def nodes(item: str, table: Mapping[str, Any], machine: str, first: int, most: int, *, spot: bool) -> Cost:
+def nodes(
+    item: str, table: Mapping[str, Any], machine: str, first: int, most: int, *, spot: bool
+) -> Cost:
     """Nodes of one machine type."""
     row = table["machines"].get(machine, {})
     hour = row.get("spot") if spot else row.get("hour")

@@ -15,7 +15,16 @@ from stacks.preflight.facts import AccountFacts, Quota
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TIMEOUT_S = 20
 APIS = (
-    *("compute", "container", "cloudkms", "iam", "cloudresourcemanager", "binaryauthorization", "file", "logging"),
+    *(
+        "compute",
+        "container",
+        "cloudkms",
+        "iam",
+        "cloudresourcemanager",
+        "binaryauthorization",
+        "file",
+        "logging",
+    ),
     "monitoring",
 )
 BUDGET_APIS = ("cloudbilling", "billingbudgets")
@@ -60,7 +69,9 @@ def open_web() -> Web:
     return made
 
 
-def read_google(plan: Plan, web: Web | None = None, *, base: str = "https://{}.googleapis.com") -> AccountFacts:
+def read_google(
+    plan: Plan, web: Web | None = None, *, base: str = "https://{}.googleapis.com"
+) -> AccountFacts:
     """Facts about the project in the cluster's region."""
     return Reader(plan, web or open_web(), base).facts()
 
@@ -81,19 +92,24 @@ class Reader:
             answer = self.web.get(f"{self.base.format(service)}/{path}", timeout=TIMEOUT_S)
         except GoogleAuthError as error:
             raise NotPermitted(
-                f"the Google login is over: {type(error).__name__}", hint="gcloud auth application-default login"
+                f"the Google login is over: {type(error).__name__}",
+                hint="gcloud auth application-default login",
             ) from None
         except RequestException:
             return None
         return answer.json() if answer.status_code == 200 else None
 
     def facts(self) -> AccountFacts:
-        region = self.ask("compute", f"compute/v1/projects/{self.project}/regions/{self.plan.cluster.region}")
+        region = self.ask(
+            "compute", f"compute/v1/projects/{self.project}/regions/{self.plan.cluster.region}"
+        )
         machines = {pool.hardware.machine for pool in self.plan.cluster.pools}
         zones = {zone for pool in self.plan.cluster.pools for zone in pool.zones}
         return AccountFacts(
             identity=f"project {self.project}",
-            zones=None if region is None else tuple(sorted(url.rpartition("/")[2] for url in region.get("zones", ()))),
+            zones=None
+            if region is None
+            else tuple(sorted(url.rpartition("/")[2] for url in region.get("zones", ()))),
             offered=self.offered(machines, zones) if region is not None else {},
             quotas=self.quotas(region),
             taken=self.taken(),
@@ -103,7 +119,11 @@ class Reader:
     def offered(self, machines: set[str], zones: set[str]) -> dict[str, tuple[str, ...]]:
         path = "compute/v1/projects/{}/zones/{}/machineTypes/{}"
         return {
-            machine: tuple(z for z in sorted(zones) if self.ask("compute", path.format(self.project, z, machine)))
+            machine: tuple(
+                z
+                for z in sorted(zones)
+                if self.ask("compute", path.format(self.project, z, machine))
+            )
             for machine in sorted(machines)
         }
 
@@ -112,7 +132,9 @@ class Reader:
         made = {}
         for kind in sorted({pool.hardware.accelerator for pool in self.plan.cluster.pools}):
             if kind in GPU_QUOTAS:
-                made[f"gpu-{kind}"] = self.quota(region, f"{spot}{GPU_QUOTAS[kind]}", self.plan.cluster.region)
+                made[f"gpu-{kind}"] = self.quota(
+                    region, f"{spot}{GPU_QUOTAS[kind]}", self.plan.cluster.region
+                )
         project = self.ask("compute", f"compute/v1/projects/{self.project}")
         made["gpu-total"] = self.quota(project, "GPUS_ALL_REGIONS", "all regions")
         made["network"] = self.quota(project, "NETWORKS", "all regions")
@@ -136,7 +158,10 @@ class Reader:
         return tuple(existing)
 
     def apis_off(self) -> tuple[str, ...] | None:
-        wanted = [f"{name}.googleapis.com" for name in (*APIS, *(BUDGET_APIS if self.plan.settings.budget else ()))]
+        wanted = [
+            f"{name}.googleapis.com"
+            for name in (*APIS, *(BUDGET_APIS if self.plan.settings.budget else ()))
+        ]
         names = "&".join(f"names=projects/{self.project}/services/{name}" for name in wanted)
         response = self.ask("serviceusage", f"v1/projects/{self.project}/services:batchGet?{names}")
         if response is None:

@@ -46,7 +46,11 @@ class QueueWaitTarget:
 
 
 def queue_wait_target(
-    *, slo_ms: float, start_s: float, growth_per_minute: float = 0.01, reaction_s: float = REACTION_S
+    *,
+    slo_ms: float,
+    start_s: float,
+    growth_per_minute: float = 0.01,
+    reaction_s: float = REACTION_S,
 ) -> QueueWaitTarget:
     """The HPA's target for ``queue_wait_ms``.
 
@@ -63,17 +67,26 @@ def queue_wait_target(
     cold_s = start_s + reaction_s
     debt_ms = 1000 * (growth_per_minute / 60) * cold_s**2 / 2
     wait = (
-        f"a cold start of {cold_s:.0f} s at {growth_per_minute:.1%} growth a minute adds {debt_ms / 1000:.1f} s of wait"
+        f"a cold start of {cold_s:.0f} s at {growth_per_minute:.1%} growth a minute "
+        f"adds {debt_ms / 1000:.1f} s of wait"
     )
     exact = (math.sqrt(slo_ms) - math.sqrt(debt_ms)) ** 2 if debt_ms < slo_ms else 0.0
     target = max(FLOOR_MS, STEP_MS * math.floor(exact / STEP_MS))
     if exact >= FLOOR_MS:
-        return QueueWaitTarget(target, debt_ms, True, f"{wait}, of the {slo_ms / 1000:.1f} s allowed")
+        return QueueWaitTarget(
+            target, debt_ms, True, f"{wait}, of the {slo_ms / 1000:.1f} s allowed"
+        )
     # The start time at which the target would just be the floor.
     spare = max(0.0, math.sqrt(slo_ms / 1000) - math.sqrt(FLOOR_MS / 1000))
     fastest = math.floor(spare * math.sqrt(2 * 60 / growth_per_minute) - reaction_s)
-    hint = f"start in under {fastest} s or keep spare replicas" if fastest > 0 else "keep spare replicas"
-    return QueueWaitTarget(target, debt_ms, False, f"{wait}, more than the {slo_ms / 1000:.1f} s allow: {hint}")
+    hint = (
+        f"start in under {fastest} s or keep spare replicas"
+        if fastest > 0
+        else "keep spare replicas"
+    )
+    return QueueWaitTarget(
+        target, debt_ms, False, f"{wait}, more than the {slo_ms / 1000:.1f} s allow: {hint}"
+    )
 
 
 @dataclass(frozen=True)
@@ -99,12 +112,17 @@ def read_autoscaling(node: Node) -> Autoscaling:
     maximum = node.number("max", low=1, high=1000) if node.has("max") else None
     if maximum is not None and maximum < minimum:
         raise node.error("max", f"{maximum} is below min {minimum}")
-    shares = {name: decimal(node, name, default) for name, default in (("busy", 0.85), ("hold", 0.6))}
+    shares = {
+        name: decimal(node, name, default) for name, default in (("busy", 0.85), ("hold", 0.6))
+    }
     for name, share in shares.items():
         if not 0.1 <= share <= 1:
             raise node.error(name, f"{share} is not between 0.1 and 1")
     if shares["hold"] >= shares["busy"]:
-        raise node.error("hold", f"{shares['hold']} is not below busy {shares['busy']}: no pod would ever be given up")
+        raise node.error(
+            "hold",
+            f"{shares['hold']} is not below busy {shares['busy']}: no pod would ever be given up",
+        )
     objective_s = decimal(node, "objective_s", 8.0)
     start_s = decimal(node, "start_s", 150.0)
     derived = queue_wait_target(slo_ms=1000 * objective_s, start_s=start_s)

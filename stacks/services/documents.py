@@ -16,6 +16,8 @@ CONTAINER_SECURITY = {
 
 def named(kind: str, api: str, name: str, namespace: str | None, **body: Any) -> dict[str, Any]:
     """Return a Kubernetes object with mpctl's labels; without a namespace for a cluster's own."""
-    meta: dict[str, Any] = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+    meta: dict[str, Any] = (
+        {"name": name} if namespace is None else {"name": name, "namespace": namespace}
+    )
     labels = {"app.kubernetes.io/managed-by": "mpctl", "app.kubernetes.io/part-of": "inference"}
     return {"apiVersion": api, "kind": kind, "metadata": {**meta, "labels": labels}, **body}

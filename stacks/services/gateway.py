@@ -32,7 +32,12 @@ def gateway_documents(
     kind: Document = {"controllerName": CONTROLLER}
     made = []
     if envoy:
-        place = {"group": "gateway.envoyproxy.io", "kind": "EnvoyProxy", "name": "mirror", "namespace": PROXIES}
+        place = {
+            "group": "gateway.envoyproxy.io",
+            "kind": "EnvoyProxy",
+            "name": "mirror",
+            "namespace": PROXIES,
+        }
         kind["parametersRef"] = place
         made.append(proxies(envoy))
     made += [
@@ -49,7 +54,10 @@ def gateway_documents(
 
 def proxies(image: str) -> Document:
     """The image of the proxies, which the controller makes itself: no chart renders it."""
-    provider = {"type": "Kubernetes", "kubernetes": {"envoyDeployment": {"container": {"image": image}}}}
+    provider = {
+        "type": "Kubernetes",
+        "kubernetes": {"envoyDeployment": {"container": {"image": image}}},
+    }
     return named("EnvoyProxy", ENVOY, "mirror", PROXIES, spec={"provider": provider})
 
 
@@ -57,7 +65,11 @@ def listener(settings: Gateway, serving: str) -> Document:
     """One listener. With a certificate there is none for plain HTTP: a key sent there would be readable on its way."""
     # Routes of named namespaces only: any other could take over a service's host name.
     names = sorted({serving, *settings.namespaces})
-    chosen = {"matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}]}
+    chosen = {
+        "matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": names}
+        ]
+    }
     made: Document = {
         "name": "https" if settings.tls else "http",
         "protocol": "HTTPS" if settings.tls else "HTTP",
@@ -67,7 +79,10 @@ def listener(settings: Gateway, serving: str) -> Document:
     if settings.domain:
         made["hostname"] = f"*.{settings.domain}"
     if settings.tls:
-        made["tls"] = {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": settings.tls.secret}]}
+        made["tls"] = {
+            "mode": "Terminate",
+            "certificateRefs": [{"kind": "Secret", "name": settings.tls.secret}],
+        }
     return made
 
 
@@ -77,7 +92,11 @@ def certificate(settings: Gateway, namespace: str) -> Document:
     spec = {
         "secretName": settings.tls.secret,
         "dnsNames": [f"*.{settings.domain}"],
-        "issuerRef": {"group": "cert-manager.io", "kind": "ClusterIssuer", "name": settings.tls.issuer},
+        "issuerRef": {
+            "group": "cert-manager.io",
+            "kind": "ClusterIssuer",
+            "name": settings.tls.issuer,
+        },
         "privateKey": {"rotationPolicy": "Always"},
     }
     return named("Certificate", "cert-manager.io/v1", "gateway", namespace, spec=spec)

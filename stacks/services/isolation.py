@@ -14,7 +14,9 @@ from stacks.services.values import Service
 GATEWAY = "envoy-gateway-system"
 MONITORING = "monitoring"
 INGRESS, EGRESS = "Ingress", "Egress"
-LOAD_PODS = {"mpctl.dev/part": "load"}  # as mpctl.platform.kubernetes.load_job.job_manifest labels them
+LOAD_PODS = {
+    "mpctl.dev/part": "load"
+}  # as mpctl.platform.kubernetes.load_job.job_manifest labels them
 # Addresses of the credential services inside a node: EKS Pod Identity agent, cloud metadata server, GKE's
 # metadata proxy.
 CREDENTIALS = (("169.254.170.23/32", 80), ("169.254.169.254/32", 80), ("169.254.169.252/32", 988))
@@ -22,7 +24,9 @@ CREDENTIALS = (("169.254.170.23/32", 80), ("169.254.169.254/32", 80), ("169.254.
 RESOLVERS = ("169.254.169.254/32", "169.254.20.10/32")
 
 
-def policy(name: str, namespace: str, pods: Document, types: Sequence[str], **rules: Any) -> Document:
+def policy(
+    name: str, namespace: str, pods: Document, types: Sequence[str], **rules: Any
+) -> Document:
     """A policy of these *types*; a type without a rule denies all of its kind. The key of such a type is left out:
     Terraform's provider gets an empty list back as null and calls its own apply inconsistent
     (hashicorp/terraform-provider-kubernetes#2783).
@@ -48,9 +52,14 @@ def namespace_policies(namespace: str) -> list[Document]:
     """Deny by default; name resolution for all; the Job that sends a measurement's load reaches the engines, and
     nobody reaches it but the node's own port-forward.
     """
-    resolvers = [from_namespace("kube-system"), *({"ipBlock": {"cidr": block}} for block in RESOLVERS)]
+    resolvers = [
+        from_namespace("kube-system"),
+        *({"ipBlock": {"cidr": block}} for block in RESOLVERS),
+    ]
     dns = {"to": resolvers, "ports": [port(53, "UDP"), port(53)]}
-    every = {"matchExpressions": [{"key": "serving.kserve.io/inferenceservice", "operator": "Exists"}]}
+    every = {
+        "matchExpressions": [{"key": "serving.kserve.io/inferenceservice", "operator": "Exists"}]
+    }
     engines = {"to": [{"podSelector": every}], "ports": [port(8080)]}
     return [
         policy("default-deny", namespace, {}, (INGRESS, EGRESS)),
@@ -66,7 +75,10 @@ def download_egress() -> list[Document]:
     private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
     return [
         {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": private}}], "ports": [port(443)]},
-        *({"to": [{"ipBlock": {"cidr": block}}], "ports": [port(number)]} for block, number in CREDENTIALS),
+        *(
+            {"to": [{"ipBlock": {"cidr": block}}], "ports": [port(number)]}
+            for block, number in CREDENTIALS
+        ),
     ]
 
 
@@ -75,7 +87,11 @@ def service_policies(service: Service, namespace: str) -> list[Document]:
     # The label is KServe's own on its pods; our objects never carry it (its orphan cleanup would take them).
     # The candidate of a rollout, and a copy of the baseline measured beside it, are services of the same needs.
     names = [service.name, f"{service.name}-candidate", f"{service.name}-copy"]
-    pods = {"matchExpressions": [{"key": "serving.kserve.io/inferenceservice", "operator": "In", "values": names}]}
+    pods = {
+        "matchExpressions": [
+            {"key": "serving.kserve.io/inferenceservice", "operator": "In", "values": names}
+        ]
+    }
     callers = [
         {
             "from": [from_namespace(GATEWAY), from_namespace(MONITORING), {"podSelector": {}}],
@@ -84,7 +100,11 @@ def service_policies(service: Service, namespace: str) -> list[Document]:
     ]
     name = f"{service.name}-predictor"
     if service.staging == "storageUris":
-        return [policy(name, namespace, pods, (INGRESS, EGRESS), ingress=callers, egress=download_egress())]
+        return [
+            policy(
+                name, namespace, pods, (INGRESS, EGRESS), ingress=callers, egress=download_egress()
+            )
+        ]
     return [policy(name, namespace, pods, (INGRESS,), ingress=callers)]
 
 

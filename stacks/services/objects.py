@@ -28,7 +28,10 @@ Document = dict[str, Any]
 UID = 10001  # above the users of any node; fetching, serving and the model volume agree on it
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 MODELS = "models"  # the name of the shared volume claim
-ENGINE_CPUS, ENGINE_MEMORY_GIB = 6, 24  # limits where no machine is known: three quarters of 8 CPUs and 32 GiB
+ENGINE_CPUS, ENGINE_MEMORY_GIB = (
+    6,
+    24,
+)  # limits where no machine is known: three quarters of 8 CPUs and 32 GiB
 TOKEN = "/var/run/secrets/mpctl"
 FETCH = "fetch-model"  # the ConfigMap with the download script
 POD_SECURITY = {
@@ -64,7 +67,8 @@ def require_kserve(service: Service, version: str) -> None:
     floor, why = kserve_floor(service)
     if tuple(int(part) for part in version.lstrip("v").split(".")[:2]) < floor:
         raise service.place.error(
-            f"{why} need KServe {floor[0]}.{floor[1]}, the versions table installs {version}", "staging"
+            f"{why} need KServe {floor[0]}.{floor[1]}, the versions table installs {version}",
+            "staging",
         )
 
 
@@ -76,16 +80,30 @@ def claim_template(service: Service, namespace: str) -> Document:
         "count": service.gpus,
     }
     if service.selectors:
-        exactly["selectors"] = [{"cel": {"expression": expression}} for expression in service.selectors]
+        exactly["selectors"] = [
+            {"cel": {"expression": expression}} for expression in service.selectors
+        ]
     spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-    return named("ResourceClaimTemplate", "resource.k8s.io/v1", f"{service.name}-gpu", namespace, spec={"spec": spec})
+    return named(
+        "ResourceClaimTemplate",
+        "resource.k8s.io/v1",
+        f"{service.name}-gpu",
+        namespace,
+        spec={"spec": spec},
+    )
 
 
 def service_account(service: Service, namespace: str, annotations: Mapping[str, str]) -> Document:
     """The identity of fetching and serving. KServe finds the Hugging Face token through the account's
     secrets.
     """
-    made = named("ServiceAccount", "v1", service.service_account, namespace, automountServiceAccountToken=False)
+    made = named(
+        "ServiceAccount",
+        "v1",
+        service.service_account,
+        namespace,
+        automountServiceAccountToken=False,
+    )
     if annotations:
         made["metadata"]["annotations"] = dict(annotations)
     if service.token_secret:
@@ -93,11 +111,16 @@ def service_account(service: Service, namespace: str, annotations: Mapping[str, 
     return made
 
 
-def models_claim(services: tuple[Service, ...], namespace: str, storage_class: str, *, shared: bool) -> Document:
+def models_claim(
+    services: tuple[Service, ...], namespace: str, storage_class: str, *, shared: bool
+) -> Document:
     """The volume that fetch Jobs fill and servers read: on every node, or on one."""
     # Room for the next revision beside the present one, so that a rollout never deletes what still serves.
     size = 2 * sum(
-        artifact.size_gib for service in services if service.staging == "pvc" for artifact in service.artifacts
+        artifact.size_gib
+        for service in services
+        if service.staging == "pvc"
+        for artifact in service.artifacts
     )
     spec = {
         "accessModes": ["ReadWriteMany" if shared else "ReadWriteOnce"],
@@ -128,8 +151,14 @@ def fetch_job(service: Service, namespace: str, image: str, *, shared: bool) -> 
         "command": ["python3", "/opt/fetch/fetch_model.py"],
         "args": [f"{a.uri}@{a.revision}={a.folder}" for a in service.artifacts],
         "workingDir": "/models",
-        "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}, {"name": "FETCH_INTO", "value": "/models"}],
-        "resources": {"requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}},
+        "env": [
+            {"name": "PYTHONUNBUFFERED", "value": "1"},
+            {"name": "FETCH_INTO", "value": "/models"},
+        ],
+        "resources": {
+            "requests": {"cpu": "1", "memory": "512Mi"},
+            "limits": {"cpu": "2", "memory": "1Gi"},
+        },
         "securityContext": CONTAINER_SECURITY,
         "volumeMounts": [
             {"name": "models", "mountPath": "/models"},
@@ -146,7 +175,9 @@ def fetch_job(service: Service, namespace: str, image: str, *, shared: bool) -> 
         # A file, not a variable: variables show up in dumps and in every child process.
         container["env"].append({"name": "HF_TOKEN_FILE", "value": f"{TOKEN}/HF_TOKEN"})
         container["volumeMounts"].append({"name": "token", "mountPath": TOKEN, "readOnly": True})
-        volumes.append({"name": "token", "secret": {"secretName": service.token_secret, "defaultMode": 0o440}})
+        volumes.append(
+            {"name": "token", "secret": {"secretName": service.token_secret, "defaultMode": 0o440}}
+        )
     pod: Document = {
         "restartPolicy": "OnFailure",
         "serviceAccountName": service.service_account,
@@ -198,7 +229,10 @@ def inference_service(service: Service, namespace: str) -> Document:
         "lifecycle": {"preStop": hook},
         "env": [{"name": key, "value": value} for key, value in ENGINE_ENV.items()],
         "resources": {
-            "requests": {"cpu": str(max(1, cpus * 2 // 3)), "memory": f"{max(1, memory * 2 // 3)}Gi"},
+            "requests": {
+                "cpu": str(max(1, cpus * 2 // 3)),
+                "memory": f"{max(1, memory * 2 // 3)}Gi",
+            },
             "limits": {"cpu": str(cpus), "memory": f"{memory}Gi"},
             "claims": [{"name": "gpu"}],
         },
@@ -247,7 +281,9 @@ def ending(service: Service) -> tuple[list[str], Document]:
     if drain_of(service.args):
         return [], sleeping_hook()
     version = parse_version(service.image)
-    if version is None or version < SHUTDOWN_TIMEOUT_SINCE:  # an unknown argument would end the engine at its start
+    if (
+        version is None or version < SHUTDOWN_TIMEOUT_SINCE
+    ):  # an unknown argument would end the engine at its start
         return [], waiting_hook(8080)
     return [f"--shutdown-timeout={service.drain_s}"], sleeping_hook()
 
@@ -258,10 +294,14 @@ def disruption_budget(service: Service, namespace: str) -> Document:
     """
     pods = {"matchLabels": {"serving.kserve.io/inferenceservice": service.name}}
     spec = {"maxUnavailable": 1, "selector": pods, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    return named("PodDisruptionBudget", "policy/v1", f"{service.name}-predictor", namespace, spec=spec)
+    return named(
+        "PodDisruptionBudget", "policy/v1", f"{service.name}-predictor", namespace, spec=spec
+    )
 
 
-def service_documents(service: Service, namespace: str, image: str, *, shared: bool) -> list[Document]:
+def service_documents(
+    service: Service, namespace: str, image: str, *, shared: bool
+) -> list[Document]:
     """Return the objects that must exist beside the KServe object."""
     made = [claim_template(service, namespace), disruption_budget(service, namespace)]
     if service.staging == "pvc":

@@ -24,7 +24,9 @@ def spare_nodes(count: int, namespace: str, image: str) -> list[Document]:
     labels = {"app.kubernetes.io/name": NAME}
     # One term: after a preemption, the scheduler tries a pod again at once only if the pod matches every term of the
     # removed pod (kubernetes 1.36, interpodaffinity.isSchedulableAfterPodChange). Otherwise it waits for 5 minutes.
-    engines_and_spares = {"matchExpressions": [{"key": "component", "operator": "In", "values": [ENGINE, NAME]}]}
+    engines_and_spares = {
+        "matchExpressions": [{"key": "component", "operator": "In", "values": [ENGINE, NAME]}]
+    }
     apart = [{"topologyKey": "kubernetes.io/hostname", "labelSelector": engines_and_spares}]
     pod: Document = {
         "priorityClassName": NAME,
@@ -38,12 +40,22 @@ def spare_nodes(count: int, namespace: str, image: str) -> list[Document]:
             {
                 "name": "pause",
                 "image": image,
-                "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "16Mi"}},
+                "resources": {
+                    "requests": {"cpu": "10m", "memory": "16Mi"},
+                    "limits": {"memory": "16Mi"},
+                },
                 "securityContext": CONTAINER_SECURITY,
             }
         ],
     }
     spec = {"replicas": count, "selector": {"matchLabels": labels}}
     spec["template"] = {"metadata": {"labels": {**labels, "component": NAME}}, "spec": pod}
-    priority = named("PriorityClass", "scheduling.k8s.io/v1", NAME, None, value=PRIORITY, preemptionPolicy="Never")
+    priority = named(
+        "PriorityClass",
+        "scheduling.k8s.io/v1",
+        NAME,
+        None,
+        value=PRIORITY,
+        preemptionPolicy="Never",
+    )
     return [priority, named("Deployment", "apps/v1", NAME, namespace, spec=spec)]

@@ -18,7 +18,11 @@ STAGING = ("storageUris", "pvc", "oci")
 SLOTS = 256  # vLLM 0.32's max_num_seqs on an L4 (EngineArgs.get_batch_defaults)
 # Without a tag a node runs whatever it pulled last.
 IMAGE = r"\S+(:[\w][\w.-]*|@sha256:[0-9a-f]{64})"
-SCHEMES = {"storageUris": ("hf", "s3", "gs"), "pvc": ("hf", "s3", "gs"), "oci": ("oci", "oci+native")}
+SCHEMES = {
+    "storageUris": ("hf", "s3", "gs"),
+    "pvc": ("hf", "s3", "gs"),
+    "oci": ("oci", "oci+native"),
+}
 VOLUME = "/mnt/models"  # where a server mounts the shared volume, whole
 NAME = r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?"
 
@@ -40,7 +44,9 @@ class Artifact:
     @property
     def folder(self) -> str:
         """The folder on a shared volume; the revision keeps two versions apart."""
-        return f"{self.uri.split('://', 1)[1].strip('/').replace('/', '--')}@{self.revision}".lower()
+        return (
+            f"{self.uri.split('://', 1)[1].strip('/').replace('/', '--')}@{self.revision}".lower()
+        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,11 @@ def read_service(node: Node) -> Service:
     name = node.text("name", pattern=NAME, what="a lower-case name of at most 50 characters")
     target = read_artifact(node, "target", staging)
     draft = read_artifact(node, "draft", staging) if node.has("draft") else None
-    if draft and all(a.scheme == "oci" for a in (target, draft)) and parent(target.mount) == parent(draft.mount):
+    if (
+        draft
+        and all(a.scheme == "oci" for a in (target, draft))
+        and parent(target.mount) == parent(draft.mount)
+    ):
         raise node.node("draft").error(
             "mount",
             f"{draft.mount} and {target.mount} are in one folder, where one Modelcar would hide the other",
@@ -96,7 +106,9 @@ def read_service(node: Node) -> Service:
     result = Service(
         name=name,
         image=node.text(
-            "image", pattern=IMAGE, what="an image with a tag or a digest, such as vllm/vllm-openai:v0.32.0"
+            "image",
+            pattern=IMAGE,
+            what="an image with a tag or a digest, such as vllm/vllm-openai:v0.32.0",
         ),
         gpus=node.number("gpus", 1, low=1, high=16),
         device_class=node.text("device_class", "gpu.nvidia.com"),
@@ -146,7 +158,10 @@ def read_artifact(owner: Node, role: str, staging: str) -> Artifact:
     if scheme not in allowed:
         raise node.error("uri", f"{staging} reads {', '.join(allowed)}, not {uri}")
     if staging == "pvc" and node.has("mount"):
-        raise node.error("mount", f"with staging: pvc the whole volume is at {VOLUME}, each model in its own folder")
+        raise node.error(
+            "mount",
+            f"with staging: pvc the whole volume is at {VOLUME}, each model in its own folder",
+        )
     # One parent for both: KServe wants non-PVC paths of storageUris under a common parent other than /. A Modelcar
     # takes the folder above its path for itself.
     mount = f"/mnt/{role}/model" if scheme == "oci" else f"{VOLUME}/{role}"

@@ -26,24 +26,65 @@ LAYERS = ("cluster", "platform", "serving")
 Layer = Literal["cluster", "platform", "serving"]
 CIDR = r"\d+(\.\d+){3}/\d+"
 # RFC 5737: blocks that belong to examples and to nobody's network.
-DOCUMENTATION = tuple(ipaddress.ip_network(block) for block in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"))
+DOCUMENTATION = tuple(
+    ipaddress.ip_network(block) for block in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
+)
 # Placeholders of the shipped files and the clouds' own documentation for a real name; deployed as they are,
 # they fail late or let a stranger in.
 PLACEHOLDERS = (
-    (re.compile(r"example-terraform-state|my-terraform-state"), "the bucket that you made for the state"),
-    (re.compile(r"arn:aws[a-z-]*:iam::(111122223333|444455556666|123456789012):.*"), "a role of your own account"),
-    (re.compile(r"example-inference-prod|my-gcp-project"), "your Google project, or MPCTL_GCP_PROJECT alone"),
+    (
+        re.compile(r"example-terraform-state|my-terraform-state"),
+        "the bucket that you made for the state",
+    ),
+    (
+        re.compile(r"arn:aws[a-z-]*:iam::(111122223333|444455556666|123456789012):.*"),
+        "a role of your own account",
+    ),
+    (
+        re.compile(r"example-inference-prod|my-gcp-project"),
+        "your Google project, or MPCTL_GCP_PROJECT alone",
+    ),
     (re.compile(r".*@example\.(com|org|net)"), "an address that somebody reads"),
 )
 # Of KServe's storage initializer. 14 GB of weights took 2 GiB, 72B in 4 bits 16 GiB (kserve #5162).
 DOWNLOADER_MEMORY = "6Gi"
 # Retention periods that CloudWatch accepts (PutRetentionPolicy, retentionInDays).
-LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
+LOG_DAYS = (
+    1,
+    3,
+    5,
+    7,
+    14,
+    30,
+    60,
+    90,
+    120,
+    150,
+    180,
+    365,
+    400,
+    545,
+    731,
+    1096,
+    1827,
+    2192,
+    2557,
+    2922,
+    3288,
+    3653,
+)
 # Namespaces of the platform layer: isolation of the serving namespace would cut their components off.
 PLATFORM_NAMESPACES = frozenset(
     {
         *("default", "kube-system", "kube-public", "kube-node-lease"),
-        *("cert-manager", "dra-driver-nvidia-gpu", "envoy-gateway-system", "keda", "kserve", "monitoring"),
+        *(
+            "cert-manager",
+            "dra-driver-nvidia-gpu",
+            "envoy-gateway-system",
+            "keda",
+            "kserve",
+            "monitoring",
+        ),
         "node-feature-discovery",
     }
 )
@@ -196,37 +237,54 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         capacity_type=gpu.choice("capacity_type", ("ON_DEMAND", "SPOT"), "ON_DEMAND"),
         surge=gpu.value("surge", bool, True),
         reservations=gpu.mapping(
-            "reservations", lambda inner, key: inner.text(key, pattern=r"[a-z][a-z0-9-]{1,62}", what="a name")
+            "reservations",
+            lambda inner, key: inner.text(key, pattern=r"[a-z][a-z0-9-]{1,62}", what="a name"),
         ),
         flex_start=gpu.texts("flex_start"),
         maintenance=read_maintenance(root.node("maintenance")),
         location_policy=gpu.choice("location_policy", ("BALANCED", "ANY"), "ANY"),
         shared_models=serving.value("shared_models", bool, True),
-        autoscaler=serving.choice("autoscaler", ("prometheus-adapter", "keda"), "prometheus-adapter"),
+        autoscaler=serving.choice(
+            "autoscaler", ("prometheus-adapter", "keda"), "prometheus-adapter"
+        ),
         deletion_protection=root.value("deletion_protection", bool, True),
         log_days=root.number("log_days", 365, low=1, high=3653),
-        namespace=serving.text("namespace", "inference", pattern=r"[a-z][a-z0-9-]{0,62}", what="a namespace"),
+        namespace=serving.text(
+            "namespace", "inference", pattern=r"[a-z][a-z0-9-]{0,62}", what="a namespace"
+        ),
         pod_security=serving.choice("pod_security", ("restricted", "baseline"), "restricted"),
         secure_boot=gpu.value("secure_boot", bool, True),
         gpu_driver=gpu.maybe("gke_driver"),
         spare_nodes=gpu.number("spare_nodes", 0, low=0, high=100),
         image_streaming=gpu.value("image_streaming", bool, False),
-        eks_image=gpu.text("eks_image", pattern=RELEASE, what="an image release such as 1.35.2-20261023")
+        eks_image=gpu.text(
+            "eks_image", pattern=RELEASE, what="an image release such as 1.35.2-20261023"
+        )
         if gpu.has("eks_image")
         else None,
         downloader_memory=serving.text(
-            "downloader_memory", DOWNLOADER_MEMORY, pattern=r"[1-9]\d*(Mi|Gi)", what="an amount of memory such as 6Gi"
+            "downloader_memory",
+            DOWNLOADER_MEMORY,
+            pattern=r"[1-9]\d*(Mi|Gi)",
+            what="an amount of memory such as 6Gi",
         ),
         services=tuple(read_service(node) for node in serving.nodes("services")),
-        gateway=read_gateway(serving.node("gateway"), public=serving.value("public_gateway", bool, False)),
+        gateway=read_gateway(
+            serving.node("gateway"), public=serving.value("public_gateway", bool, False)
+        ),
         disk_keys=disk_keys(root.node("encryption")),
         mirror=read_mirror(root.node("mirror")),
         credentials=kubernetes.choice("credentials", ("token", "mpctl"), "mpctl"),
         runbooks=monitoring.text(
-            "runbooks", RUNBOOKS, pattern=r"https?://\S+[^/\s]", what="an address without / at its end"
+            "runbooks",
+            RUNBOOKS,
+            pattern=r"https?://\S+[^/\s]",
+            what="an address without / at its end",
         ),
         monitoring=read_monitoring(monitoring),
-        existing=root.mapping("existing", lambda inner, cluster: read_existing(inner.node(cluster))),
+        existing=root.mapping(
+            "existing", lambda inner, cluster: read_existing(inner.node(cluster))
+        ),
     )
     if settings.namespace in PLATFORM_NAMESPACES:
         raise serving.error(
@@ -254,7 +312,9 @@ def disk_keys(node: Node) -> DiskKeys:
     eks = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/\S+"
     gke = r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+"
     keys = DiskKeys(
-        node.text("eks_disk_key", pattern=eks, what="the ARN of a KMS key") if node.has("eks_disk_key") else None,
+        node.text("eks_disk_key", pattern=eks, what="the ARN of a KMS key")
+        if node.has("eks_disk_key")
+        else None,
         node.text("gke_disk_key", pattern=gke, what="projects/.../cryptoKeys/NAME")
         if node.has("gke_disk_key")
         else None,
@@ -355,7 +415,9 @@ def filled(node: Node, name: str, environ: Mapping[str, str]) -> Iterator[str]:
 def network(node: Node) -> Network:
     block = cidr(node, "cidr", node.text("cidr", "10.64.0.0/16"), 8)
     if ipaddress.ip_network(block).prefixlen != 16:
-        raise node.error("cidr", f"{block} is not a /16: subnets, pods and services are cut from it")
+        raise node.error(
+            "cidr", f"{block} is not a /16: subnets, pods and services are cut from it"
+        )
     result = Network(
         cidr=block,
         egress=node.choice("egress", ("nat", "endpoints"), "nat"),
@@ -375,18 +437,29 @@ def access(node: Node, environ: Mapping[str, str]) -> Access:
     )
     for block in private:
         if ipaddress.ip_network(block).version != 4:
-            raise node.error("private_cidrs", f"{block} is not IPv4, which the private endpoint listens on")
+            raise node.error(
+                "private_cidrs", f"{block} is not IPv4, which the private endpoint listens on"
+            )
         if ipaddress.ip_network(block).is_global:
-            raise node.error("private_cidrs", f"{block} is a public block; it belongs to public_cidrs")
+            raise node.error(
+                "private_cidrs", f"{block} is a public block; it belongs to public_cidrs"
+            )
     result = Access(public, private, node.texts("admins"), node.texts("viewers"))
     for principal in set(result.admins) & set(result.viewers):
-        raise node.error("viewers", f"{principal} is among the admins: EKS takes one entry for a principal")
+        raise node.error(
+            "viewers", f"{principal} is among the admins: EKS takes one entry for a principal"
+        )
     node.done()
     return result
 
 
 def budget(node: Node) -> Budget:
-    result = Budget(node.number("monthly", low=1), node.texts("emails"), node.maybe("billing_account"), node.place)
+    result = Budget(
+        node.number("monthly", low=1),
+        node.texts("emails"),
+        node.maybe("billing_account"),
+        node.place,
+    )
     if not result.emails:
         raise node.error("emails", "a budget without an address tells nobody")
     node.done()
@@ -399,7 +472,10 @@ def system(node: Node) -> SystemPool:
     if maximum < minimum:
         raise node.error("max", f"{maximum} is below min {minimum}")
     result = SystemPool(
-        node.text("eks_machine", "m7i.xlarge"), node.text("gke_machine", "e2-standard-4"), minimum, maximum
+        node.text("eks_machine", "m7i.xlarge"),
+        node.text("gke_machine", "e2-standard-4"),
+        minimum,
+        maximum,
     )
     node.done()
     return result

@@ -52,19 +52,31 @@ def read_existing(node: Node) -> Existing:
     """
     kinds = [name for name in ("cluster", "vpc", "network") if node.has(name)]
     if len(kinds) != 1:
-        raise node.error("cluster", "exactly one of cluster, vpc (EKS) and network (GKE) must be set")
+        raise node.error(
+            "cluster", "exactly one of cluster, vpc (EKS) and network (GKE) must be set"
+        )
     place, cidr = node.place, block(node, "cidr")
     if kinds == ["cluster"]:
-        made = Existing(place, cidr, cluster=node.text("cluster"), model_volume=node.maybe("model_volume"))
+        made = Existing(
+            place, cidr, cluster=node.text("cluster"), model_volume=node.maybe("model_volume")
+        )
     elif kinds == ["vpc"]:
         subnet = r"subnet-[0-9a-f]{8,17}"
-        subnets = node.mapping("subnets", lambda inner, zone: inner.text(zone, pattern=subnet, what="a subnet's id"))
+        subnets = node.mapping(
+            "subnets", lambda inner, zone: inner.text(zone, pattern=subnet, what="a subnet's id")
+        )
         if len(subnets) < 2:
-            raise node.error("subnets", "EKS needs private subnets in two zones", "set subnets: {ZONE: subnet-...}")
+            raise node.error(
+                "subnets",
+                "EKS needs private subnets in two zones",
+                "set subnets: {ZONE: subnet-...}",
+            )
         vpc = node.text("vpc", pattern=r"vpc-[0-9a-f]{8,17}", what="a VPC's id")
         made = Existing(place, cidr, aws=AwsNetwork(vpc, subnets))
     else:
-        network, subnetwork, pods, services = (node.text(n) for n in ("network", "subnetwork", "pods", "services"))
+        network, subnetwork, pods, services = (
+            node.text(n) for n in ("network", "subnetwork", "pods", "services")
+        )
         google = GoogleNetwork(network, subnetwork, pods, services, block(node, "control_plane"))
         if not google.control_plane.endswith("/28"):
             raise node.error("control_plane", f"{google.control_plane} is not a /28")

@@ -57,7 +57,9 @@ def read_gateway(node: Node, *, public: bool) -> Gateway:
         if node.has("domain")
         else None,
         tls=read_tls(node.node("tls")) if node.has("tls") else None,
-        api_keys=auth.text("api_keys", pattern=NAME, what="the name of a Secret") if auth.has("api_keys") else None,
+        api_keys=auth.text("api_keys", pattern=NAME, what="the name of a Secret")
+        if auth.has("api_keys")
+        else None,
         jwt=read_jwt(auth.node("jwt")) if auth.has("jwt") else None,
         namespaces=node.texts("namespaces"),
         public=public,
@@ -81,8 +83,14 @@ def read_gateway(node: Node, *, public: bool) -> Gateway:
 def read_tls(node: Node) -> Tls:
     """A given Secret, or one that cert-manager fills."""
     if node.has("secret") == node.has("issuer"):
-        raise node.error("secret", "exactly one of secret and issuer", "name a TLS Secret, or a ClusterIssuer")
-    issuer = node.text("issuer", pattern=NAME, what="the name of a ClusterIssuer") if node.has("issuer") else None
+        raise node.error(
+            "secret", "exactly one of secret and issuer", "name a TLS Secret, or a ClusterIssuer"
+        )
+    issuer = (
+        node.text("issuer", pattern=NAME, what="the name of a ClusterIssuer")
+        if node.has("issuer")
+        else None
+    )
     tls = Tls(node.text("secret", "gateway-tls", pattern=NAME, what="the name of a Secret"), issuer)
     node.done()
     return tls
@@ -93,6 +101,8 @@ def read_jwt(node: Node) -> Jwt:
     url = {"pattern": r"https://\S+", "what": "an https address"}
     jwt = Jwt(node.text("issuer", **url), node.text("jwks", **url), node.texts("audiences"))
     if not jwt.audiences:
-        raise node.error("audiences", "required: without one every token of the issuer would be accepted")
+        raise node.error(
+            "audiences", "required: without one every token of the issuer would be accepted"
+        )
     node.done()
     return jwt

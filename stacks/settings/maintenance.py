@@ -44,7 +44,11 @@ class Maintenance:
     @property
     def recurrence(self) -> str:
         """The days as an RFC 5545 rule."""
-        return "FREQ=DAILY" if len(self.days) == len(DAYS) else f"FREQ=WEEKLY;BYDAY={','.join(self.days)}"
+        return (
+            "FREQ=DAILY"
+            if len(self.days) == len(DAYS)
+            else f"FREQ=WEEKLY;BYDAY={','.join(self.days)}"
+        )
 
     @property
     def first(self) -> tuple[str, str]:
@@ -72,7 +76,12 @@ def read_maintenance(node: Node) -> Maintenance:
             raise node.error("days", f"{day!r} is not one of {', '.join(DAYS)}")
     maintenance = Maintenance(
         days=tuple(day for day in DAYS if day in days),
-        start=node.text("start", "03:00", pattern=r"([01]\d|2[0-3]):[0-5]\d", what='a time in UTC such as "03:00"'),
+        start=node.text(
+            "start",
+            "03:00",
+            pattern=r"([01]\d|2[0-3]):[0-5]\d",
+            what='a time in UTC such as "03:00"',
+        ),
         hours=node.number("hours", SHORTEST_HOURS, low=SHORTEST_HOURS, high=24),
         exclusions=tuple(exclusion(entry) for entry in node.nodes("exclusions")),
     )
@@ -84,7 +93,9 @@ def read_maintenance(node: Node) -> Maintenance:
             "set more hours or more days",
         )
     if sum(entry.scope == SCOPES["upgrades"] for entry in maintenance.exclusions) > MOST_FREEZES:
-        raise node.error("exclusions", f"GKE takes at most {MOST_FREEZES} exclusions of all upgrades")
+        raise node.error(
+            "exclusions", f"GKE takes at most {MOST_FREEZES} exclusions of all upgrades"
+        )
     node.done()
     return maintenance
 

@@ -87,17 +87,24 @@ def read_mirror(node: Node) -> Mirror:
     """
     what = "a registry with an optional path, such as 210987654321.dkr.ecr.us-west-2.amazonaws.com/quay"
     inner = node.node("registries")
-    registries = {name: inner.text(name, pattern=PREFIX, what=what) for name in REGISTRIES if inner.has(name)}
+    registries = {
+        name: inner.text(name, pattern=PREFIX, what=what) for name in REGISTRIES if inner.has(name)
+    }
     inner.done()
     mirror = Mirror(
         registries=registries,
-        charts=node.text("charts", pattern=rf"oci://{PREFIX}", what="an OCI folder such as oci://registry/charts")
+        charts=node.text(
+            "charts", pattern=rf"oci://{PREFIX}", what="an OCI folder such as oci://registry/charts"
+        )
         if node.has("charts")
         else None,
         digests={
             full(image): digest
             for image, digest in node.mapping(
-                "digests", lambda digests, key: digests.text(key, pattern=DIGEST, what="sha256: and 64 hex digits")
+                "digests",
+                lambda digests, key: digests.text(
+                    key, pattern=DIGEST, what="sha256: and 64 hex digits"
+                ),
             ).items()
         },
         require_digests=node.value("require_digests", bool, False),

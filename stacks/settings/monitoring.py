@@ -36,7 +36,9 @@ def read_monitoring(node: Node) -> Monitoring:
         stores.append(RemoteWrite(url, secret(store, "token_secret")))
         store.done()
     return Monitoring(
-        secret(node, "alertmanager_secret"), node.number("storage_gb", 50, low=10, high=16_000), tuple(stores)
+        secret(node, "alertmanager_secret"),
+        node.number("storage_gb", 50, low=10, high=16_000),
+        tuple(stores),
     )
 
 

@@ -20,7 +20,9 @@ from tests.simulation.queueing import AUTOSCALERS
 from .conftest import MANIFESTS, NAMES, render, rule_groups
 from .test_rules import RECORDED, names
 
-APPLIED = sorted([*(MANIFESTS / "autoscaling").glob("*.yaml"), *(MANIFESTS / "monitoring").glob("*.yaml")])
+APPLIED = sorted(
+    [*(MANIFESTS / "autoscaling").glob("*.yaml"), *(MANIFESTS / "monitoring").glob("*.yaml")]
+)
 HPA = render(MANIFESTS / "autoscaling" / "hpa.yaml")
 KEDA = render(MANIFESTS / "autoscaling" / "keda" / "scaledobject.yaml")
 ADAPTER = yaml.safe_load((MANIFESTS / "autoscaling" / "adapter" / "values.yaml").read_text())
@@ -37,14 +39,19 @@ def test_what_is_applied_per_service_is_one_object_in_its_namespace(path: Path) 
     assert document["metadata"]["name"].startswith("llm-") == of_one_service
 
 
-@pytest.mark.parametrize("path", [*APPLIED, MANIFESTS / "autoscaling/keda/scaledobject.yaml"], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path", [*APPLIED, MANIFESTS / "autoscaling/keda/scaledobject.yaml"], ids=lambda p: p.name
+)
 def test_only_the_known_placeholders_are_left_to_fill(path: Path) -> None:
     assert set(Template(path.read_text()).get_identifiers()) <= set(NAMES)
 
 
 def test_the_hpa_is_not_called_as_the_one_that_kserve_deletes() -> None:
     assert HPA["spec"]["scaleTargetRef"]["name"] == "llm-predictor"
-    for scaler in (HPA["metadata"]["name"], KEDA["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["name"]):
+    for scaler in (
+        HPA["metadata"]["name"],
+        KEDA["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["name"],
+    ):
         assert scaler != "llm-predictor"
 
 
@@ -52,23 +59,35 @@ def test_target_and_behaviour_are_the_same_for_the_hpa_keda_and_the_simulator() 
     metric, *ratios = HPA["spec"]["metrics"]
     trigger, *ratio_triggers = KEDA["spec"]["triggers"]
     shipped = {"engine_busy_ratio": AUTOSCALERS[-1].busy, "engine_hold_ratio": AUTOSCALERS[-1].hold}
-    thousandths = {m["pods"]["metric"]["name"]: m["pods"]["target"]["averageValue"].rstrip("m") for m in ratios}
+    thousandths = {
+        m["pods"]["metric"]["name"]: m["pods"]["target"]["averageValue"].rstrip("m") for m in ratios
+    }
     assert shipped == {name: int(value) / 1000 for name, value in thousandths.items()}
-    assert list(shipped.values()) == [float(each["metadata"]["threshold"]) for each in ratio_triggers]
+    assert list(shipped.values()) == [
+        float(each["metadata"]["threshold"]) for each in ratio_triggers
+    ]
     derived = queue_wait_target(slo_ms=8000, start_s=150, growth_per_minute=0.01)
     assert derived.holds
     assert metric["pods"]["metric"]["name"] == "queue_wait_ms"
     assert int(metric["pods"]["target"]["averageValue"]) == derived.target_ms
     assert int(trigger["metadata"]["threshold"]) == derived.target_ms
     assert AUTOSCALERS[-1].target == derived.target_ms
-    assert HPA["spec"]["behavior"] == KEDA["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert (
+        HPA["spec"]["behavior"]
+        == KEDA["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    )
     assert behavior(HPA["spec"]["behavior"]) == Behavior() == AUTOSCALERS[-1].behavior
     assert HPA["spec"]["maxReplicas"] == KEDA["spec"]["maxReplicaCount"]
     assert HPA["spec"]["minReplicas"] == KEDA["spec"]["minReplicaCount"]
 
 
 def test_what_holds_pods_can_never_order_one() -> None:
-    (rule,) = [r for group in rule_groups() for r in group["rules"] if r.get("record") == "engine_hold_ratio"]
+    (rule,) = [
+        r
+        for group in rule_groups()
+        for r in group["rules"]
+        if r.get("record") == "engine_hold_ratio"
+    ]
     most = re.search(r"clamp_max\(.*?,\s*([\d.]+)\s*\)\n", rule["expr"], re.S)
     assert most and float(most[1]) == AUTOSCALERS[-1].hold
 
@@ -76,7 +95,10 @@ def test_what_holds_pods_can_never_order_one() -> None:
 def behavior(spec: dict[str, Any]) -> Behavior:
     def policies(side: str) -> tuple[Policy, ...]:
         kinds = {"Percent": "percent", "Pods": "pods"}
-        return tuple(Policy(p["periodSeconds"], **{kinds[p["type"]]: p["value"]}) for p in spec[side]["policies"])
+        return tuple(
+            Policy(p["periodSeconds"], **{kinds[p["type"]]: p["value"]})
+            for p in spec[side]["policies"]
+        )
 
     up, down = (spec[side]["stabilizationWindowSeconds"] for side in ("scaleUp", "scaleDown"))
     return Behavior(up, policies("scaleUp"), down, policies("scaleDown"))
@@ -89,25 +111,42 @@ def test_giving_up_a_pod_takes_longer_than_getting_one() -> None:
 
 
 def test_the_metric_is_defined_once_and_only_read_elsewhere() -> None:
-    defined = [rule for group in rule_groups() for rule in group["rules"] if rule.get("record") == "queue_wait_ms"]
+    defined = [
+        rule
+        for group in rule_groups()
+        for rule in group["rules"]
+        if rule.get("record") == "queue_wait_ms"
+    ]
     assert len(defined) == 1
     (rule,) = ADAPTER["rules"]["custom"]
     served = re.search(r'__name__=~"([^"]+)"', rule["seriesQuery"])
     assert served and set(rule["resources"]["overrides"]) == {"namespace", "pod"}
     assert "name" not in rule, "the adapter's default is the series' own name"
-    assert "vllm:" not in rule["metricsQuery"] and {"queue_wait_ms", "engine_hold_ratio"} <= names("record")
+    assert "vllm:" not in rule["metricsQuery"] and {"queue_wait_ms", "engine_hold_ratio"} <= names(
+        "record"
+    )
     for metric, trigger in zip(HPA["spec"]["metrics"], KEDA["spec"]["triggers"], strict=True):
         name = metric["pods"]["metric"]["name"]
         assert re.fullmatch(served[1], name) and not re.fullmatch(served[1], f"{name}:slots")
         service = '{namespace="inference",inference_service="llm"}'
-        assert trigger["metadata"]["query"] == f"sum({name}{service} and on (namespace, pod) up{service})"
+        assert (
+            trigger["metadata"]["query"]
+            == f"sum({name}{service} and on (namespace, pod) up{service})"
+        )
         assert trigger["metadata"]["ignoreNullValues"] == "false"
 
 
 def test_the_adapter_lists_no_more_often_than_the_engine_is_scraped() -> None:
     (endpoint,) = PODS["spec"]["podMetricsEndpoints"]
-    assert int(ADAPTER["metricsRelistInterval"].rstrip("s")) >= int(endpoint["interval"].rstrip("s"))
-    (rule,) = [r for group in rule_groups() for r in group["rules"] if r.get("record") == "queue_wait_ms:queued"]
+    assert int(ADAPTER["metricsRelistInterval"].rstrip("s")) >= int(
+        endpoint["interval"].rstrip("s")
+    )
+    (rule,) = [
+        r
+        for group in rule_groups()
+        for r in group["rules"]
+        if r.get("record") == "queue_wait_ms:queued"
+    ]
     assert f"({endpoint['interval'].rstrip('s')} * count_over_time(" in rule["expr"]
 
 
@@ -124,7 +163,10 @@ def scraped(promtool: str, folder: Path, *pods: dict[str, str]) -> list[dict[str
     (endpoint,) = PODS["spec"]["podMetricsEndpoints"]
 
     def snake(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{re.sub("[A-Z]", lambda m: "_" + m[0].lower(), k): v for k, v in rule.items()} for rule in rules]
+        return [
+            {re.sub("[A-Z]", lambda m: "_" + m[0].lower(), k): v for k, v in rule.items()}
+            for rule in rules
+        ]
 
     job = {
         "job_name": "engine",
@@ -132,21 +174,36 @@ def scraped(promtool: str, folder: Path, *pods: dict[str, str]) -> list[dict[str
         "scrape_timeout": endpoint["scrapeTimeout"],
         "metrics_path": endpoint["path"],
         "static_configs": [
-            {"targets": [f"unused-{number}"], "labels": {f"__meta_kubernetes_pod_{k}": v for k, v in pod.items()}}
+            {
+                "targets": [f"unused-{number}"],
+                "labels": {f"__meta_kubernetes_pod_{k}": v for k, v in pod.items()},
+            }
             for number, pod in enumerate(pods)
         ],
         "relabel_configs": snake(endpoint["relabelings"]),
         "metric_relabel_configs": snake(endpoint["metricRelabelings"]),
     }
     (folder / "prometheus.yaml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
-    command = [promtool, "check", "service-discovery", "--timeout=2s", str(folder / "prometheus.yaml"), "engine"]
+    command = [
+        promtool,
+        "check",
+        "service-discovery",
+        "--timeout=2s",
+        str(folder / "prometheus.yaml"),
+        "engine",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     return [each["labels"] for each in json.loads(done.stdout) if each["labels"]]
 
 
-def test_a_pod_is_scraped_at_kserves_port_with_the_labels_of_the_rules(promtool: str, tmp_path: Path) -> None:
-    engine = {"container_name": "kserve-container", "label_serving_kserve_io_inferenceservice": "llm"}
+def test_a_pod_is_scraped_at_kserves_port_with_the_labels_of_the_rules(
+    promtool: str, tmp_path: Path
+) -> None:
+    engine = {
+        "container_name": "kserve-container",
+        "label_serving_kserve_io_inferenceservice": "llm",
+    }
     targets = scraped(
         promtool,
         tmp_path,
@@ -178,9 +235,9 @@ def test_the_dashboard_puts_both_arms_side_by_side() -> None:
     panels = board()["panels"]
     for left, right in zip(panels[::2], panels[1::2], strict=True):
         assert left["gridPos"]["y"] == right["gridPos"]["y"]
-        assert [target["expr"].replace("$baseline", "$candidate") for target in left["targets"]] == [
-            target["expr"] for target in right["targets"]
-        ]
+        assert [
+            target["expr"].replace("$baseline", "$candidate") for target in left["targets"]
+        ] == [target["expr"] for target in right["targets"]]
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
@@ -188,13 +245,17 @@ def test_the_dashboard_reads_only_what_exists(promtool: str, tmp_path: Path) -> 
     loaded = board()
     queries = [target["expr"] for panel in loaded["panels"] for target in panel["targets"]]
     queries += [each["expr"] for each in loaded["annotations"]["list"]]
-    metrics = {name for query in queries for name in re.findall(r"[a-z_]\w*(?::\w+)+|queue_wait_ms", query)}
+    metrics = {
+        name for query in queries for name in re.findall(r"[a-z_]\w*(?::\w+)+|queue_wait_ms", query)
+    }
     assert metrics <= set(RECORDED) | names("record"), metrics - set(RECORDED) - names("record")
     filled = [query.replace("$__rate_interval", "1m") for query in queries]
     rules = [{"record": f"panel_{number}", "expr": query} for number, query in enumerate(filled)]
     path = tmp_path / "queries.yaml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
-    done = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [promtool, "check", "rules", path], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

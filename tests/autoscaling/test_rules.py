@@ -31,7 +31,9 @@ def test_promtool_accepts_the_rules(promtool: str, rules_file: Path) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
 def test_unit(promtool: str, rules_file: Path, case: Path, tmp_path: Path) -> None:
     shutil.copy(rules_file, tmp_path / "rules.yaml")
-    order = json.dumps([group["name"] for group in rule_groups()])  # otherwise it is another in every run
+    order = json.dumps(
+        [group["name"] for group in rule_groups()]
+    )  # otherwise it is another in every run
     (tmp_path / "case.yaml").write_text(f"group_eval_order: {order}\n{case.read_text()}")
     run(promtool, "test", "rules", tmp_path / "case.yaml")
 
@@ -58,7 +60,9 @@ def test_every_rule_and_alert_has_a_case() -> None:
     }
     assert names("alert") == fired, "an alert that no case fires"
     assert names("alert") == silent, "an alert that no case keeps silent"
-    missing = {name for name in names("record") if not re.search(rf"expr: .*\b{re.escape(name)}\b", text)}
+    missing = {
+        name for name in names("record") if not re.search(rf"expr: .*\b{re.escape(name)}\b", text)
+    }
     assert not missing, "a recording rule that no case reads"
 
 
@@ -75,7 +79,10 @@ def test_every_alert_has_a_runbook_that_exists() -> None:
 
 def test_rules_read_only_metrics_that_the_engine_exports() -> None:
     used = {
-        name for group in rule_groups() for rule in group["rules"] for name in re.findall(r"vllm:\w+", rule["expr"])
+        name
+        for group in rule_groups()
+        for rule in group["rules"]
+        for name in re.findall(r"vllm:\w+", rule["expr"])
     }
     assert used
     assert used <= set(RECORDED), used - set(RECORDED)

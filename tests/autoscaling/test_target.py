@@ -24,9 +24,18 @@ def test_the_manifests_numbers() -> None:
     assert answer.debt_ms == pytest.approx(3168.75)
 
 
-@given(slo=st.floats(500, 60_000), start=st.floats(0, 600), growth=st.floats(0.0005, 0.2), reaction=st.floats(0, 120))
-def test_ordering_at_the_target_keeps_the_objective(slo: float, start: float, growth: float, reaction: float) -> None:
-    answer = queue_wait_target(slo_ms=slo, start_s=start, growth_per_minute=growth, reaction_s=reaction)
+@given(
+    slo=st.floats(500, 60_000),
+    start=st.floats(0, 600),
+    growth=st.floats(0.0005, 0.2),
+    reaction=st.floats(0, 120),
+)
+def test_ordering_at_the_target_keeps_the_objective(
+    slo: float, start: float, growth: float, reaction: float
+) -> None:
+    answer = queue_wait_target(
+        slo_ms=slo, start_s=start, growth_per_minute=growth, reaction_s=reaction
+    )
     peak = peak_ms(answer.target_ms, start + reaction, growth)
     if answer.holds:
         assert peak <= slo * 1.0001

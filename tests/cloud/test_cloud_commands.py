@@ -72,8 +72,14 @@ def test_context_names_the_entries(run: Callable[..., Result]) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
-def test_credential_speaks_the_version_that_kubectl_asks_for(run: Callable[..., Result], version: str) -> None:
-    fields = {"KUBERNETES_EXEC_INFO": json.dumps({"apiVersion": f"client.authentication.k8s.io/{version}"})}
+def test_credential_speaks_the_version_that_kubectl_asks_for(
+    run: Callable[..., Result], version: str
+) -> None:
+    fields = {
+        "KUBERNETES_EXEC_INFO": json.dumps(
+            {"apiVersion": f"client.authentication.k8s.io/{version}"}
+        )
+    }
     result = run(credential, "eks/us-east-1/serving", env=fields)
     document = json.loads(result.stdout)
     assert document == {
@@ -85,12 +91,19 @@ def test_credential_speaks_the_version_that_kubectl_asks_for(run: Callable[..., 
 
 
 def test_credential_refuses_another_version(run: Callable[..., Result]) -> None:
-    fields = {"KUBERNETES_EXEC_INFO": json.dumps({"apiVersion": "client.authentication.k8s.io/v1alpha1"})}
+    fields = {
+        "KUBERNETES_EXEC_INFO": json.dumps({"apiVersion": "client.authentication.k8s.io/v1alpha1"})
+    }
     failed(run(credential, "eks/us-east-1/serving", env=fields), InputError)
 
 
-def test_credential_prints_no_token_on_a_terminal(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mpctl.cli.cluster.sys", type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})}))
+def test_credential_prints_no_token_on_a_terminal(
+    run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "mpctl.cli.cluster.sys",
+        type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})}),
+    )
     result = run(credential, "eks/us-east-1/serving")
     failed(result, Refused)
     assert TOKEN not in result.output
@@ -105,6 +118,8 @@ def test_help_imports_no_client_library(name: str) -> None:
         "heavy = {'boto3', 'botocore', 'google', 'grpc', 'ruamel', 'yaml'} & {m.split('.')[0] for m in sys.modules}\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert "CLUSTER" in done.stdout

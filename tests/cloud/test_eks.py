@@ -58,7 +58,9 @@ def signature(url: str, headers: dict[str, str]) -> str:
     query = [part for part in parts.query.split("&") if not part.startswith("X-Amz-Signature=")]
     actual_parts = dict(part.split("=", 1) for part in query)
     _, day, region, service, _ = unquote(actual_parts["X-Amz-Credential"]).split("/")
-    lines = "".join(f"{name}:{value}\n" for name, value in sorted({"host": parts.netloc, **headers}.items()))
+    lines = "".join(
+        f"{name}:{value}\n" for name, value in sorted({"host": parts.netloc, **headers}.items())
+    )
     signed = unquote(actual_parts["X-Amz-SignedHeaders"])
     empty = hashlib.sha256(b"").hexdigest()
     canonical = "\n".join(["GET", parts.path, "&".join(sorted(query)), lines, signed, empty])
@@ -99,7 +101,9 @@ def test_the_token_never_shows_in_a_representation(cluster: Eks) -> None:
 
 
 def test_an_absent_cluster_is_named(cluster: Eks) -> None:
-    with pytest.raises(MpctlError, match=r"failed for eks/us-east-1/servng: .*ResourceNotFound") as error:
+    with pytest.raises(
+        MpctlError, match=r"failed for eks/us-east-1/servng: .*ResourceNotFound"
+    ) as error:
         Eks(Cluster("servng", REGION)).endpoint()
     assert "us-east-1" in (error.value.hint or "")
 
@@ -107,13 +111,25 @@ def test_an_absent_cluster_is_named(cluster: Eks) -> None:
 @pytest.mark.parametrize(
     ("code", "status", "kind", "says"),
     [
-        ("ThrottlingException", 429, MpctlError, "eks:DescribeCluster failed for .*ThrottlingException"),
-        ("ExpiredTokenException", 403, NotPermitted, "not allowed for eks/us-east-1/serving: .*ExpiredToken"),
+        (
+            "ThrottlingException",
+            429,
+            MpctlError,
+            "eks:DescribeCluster failed for .*ThrottlingException",
+        ),
+        (
+            "ExpiredTokenException",
+            403,
+            NotPermitted,
+            "not allowed for eks/us-east-1/serving: .*ExpiredToken",
+        ),
         ("AccessDeniedException", 403, NotPermitted, "eks:DescribeCluster is not allowed"),
         ("ServerException", 500, MpctlError, "eks:DescribeCluster failed for .*ServerException"),
     ],
 )
-def test_faults_are_told_apart(faults: Faults, code: str, status: int, kind: type[MpctlError], says: str) -> None:
+def test_faults_are_told_apart(
+    faults: Faults, code: str, status: int, kind: type[MpctlError], says: str
+) -> None:
     faults.code, faults.status = code, status
     faults.message = "User AKIAIOSFODNN7PLANTED is not authorized, X-Amz-Signature=abc123"
     with pytest.raises(MpctlError, match=says) as error:
@@ -145,7 +161,9 @@ def test_an_endpoint_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
     assert "region us-east-1" in (error.value.hint or "")
 
 
-def test_a_cluster_that_is_being_made_cannot_be_reached_yet(cluster: Eks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_is_being_made_cannot_be_reached_yet(
+    cluster: Eks, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Creating:
         def describe_cluster(self, name: str) -> Any:
             return {"cluster": {"status": "CREATING"}}

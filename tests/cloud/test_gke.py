@@ -42,7 +42,10 @@ def test_the_endpoint_is_the_clusters(gke: Gke) -> None:
 
 
 def test_an_absent_cluster(fake: FakeGke) -> None:
-    with running(fake) as client, pytest.raises(MpctlError, match="gke/my-project/us-central1/servng") as error:
+    with (
+        running(fake) as client,
+        pytest.raises(MpctlError, match="gke/my-project/us-central1/servng") as error,
+    ):
         Gke(Cluster("servng", "us-central1", "my-project"), client=client).endpoint()
     assert "zone" in (error.value.hint or "")
 
@@ -56,7 +59,9 @@ def test_an_absent_cluster(fake: FakeGke) -> None:
         ("UNAVAILABLE", MpctlError, "failed for .*said by Google"),
     ],
 )
-def test_faults_are_told_apart(gke: Gke, fake: FakeGke, status: str, kind: type[MpctlError], says: str) -> None:
+def test_faults_are_told_apart(
+    gke: Gke, fake: FakeGke, status: str, kind: type[MpctlError], says: str
+) -> None:
     fake.fault = (getattr(grpc.StatusCode, status), "said by Google")
     with pytest.raises(MpctlError, match=says) as error:
         gke.endpoint()
@@ -123,7 +128,10 @@ def test_the_token_is_an_access_token(login: type[_TokenServer]) -> None:
 
 
 def test_a_login_that_is_over(login: type[_TokenServer]) -> None:
-    login.answer = (400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."})
+    login.answer = (
+        400,
+        {"error": "invalid_grant", "error_description": "Token has been expired or revoked."},
+    )
     with pytest.raises(NotPermitted, match="RefreshError"):
         Gke(CLUSTER).token()
 

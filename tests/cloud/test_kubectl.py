@@ -42,12 +42,16 @@ def certificate(folder: Path) -> Path:
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), False
+        )
         .add_extension(x509.BasicConstraints(True, None), True)
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     path = folder / "api.pem"
     path.write_bytes(private + made.public_bytes(pem))
     return path
@@ -60,7 +64,9 @@ class ApiServer(HTTPServer):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pem)
         self.socket = context.wrap_socket(self.socket, server_side=True)
-        self.ca_data = base64.b64encode(pem.read_bytes()[pem.read_bytes().index(b"-----BEGIN CERT") :]).decode()
+        self.ca_data = base64.b64encode(
+            pem.read_bytes()[pem.read_bytes().index(b"-----BEGIN CERT") :]
+        ).decode()
 
 
 class _Api(BaseHTTPRequestHandler):
@@ -89,7 +95,9 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
     thread.join()
 
 
-def test_kubectl_gets_its_token_from_mpctl(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kubectl_gets_its_token_from_mpctl(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kubectl = shutil.which("kubectl", path=f"{os.environ['PATH']}:{BUILT}")
     if kubectl is None:
         pytest.skip("kubectl is not on PATH, and tests/cluster has built none yet")
@@ -112,7 +120,9 @@ def test_kubectl_gets_its_token_from_mpctl(api: ApiServer, tmp_path: Path, monke
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"gitVersion": "v1.35.0"}
-    authorization = api.authorizations[-1]  # a dispatching kubectl asks for the server's version first
+    authorization = api.authorizations[
+        -1
+    ]  # a dispatching kubectl asks for the server's version first
     scheme, token = authorization.split()
     assert scheme == "Bearer"
     assert token.startswith("k8s-aws-v1.")

@@ -48,7 +48,9 @@ class Mpctl:
     kubeconfig: Path
     environment: dict
 
-    def __call__(self, *arguments, code=0, kill_after=None, killer="killed", timeout=600, stdin=None):
+    def __call__(
+        self, *arguments, code=0, kill_after=None, killer="killed", timeout=600, stdin=None
+    ):
         killed = ["-m", f"tests.cluster.{killer}", str(kill_after)]
         program = ["-m", "mpctl.cli.main"] if kill_after is None else killed
         done = subprocess.run(
@@ -62,7 +64,9 @@ class Mpctl:
             check=False,
         )
         if code is not None:
-            assert done.returncode == code, f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+            assert done.returncode == code, (
+                f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+            )
         return done
 
     def json(self, *arguments, **options):
@@ -100,14 +104,17 @@ def mpctl(cluster, namespace, tmp_path):
 def make_mpctl(cluster, namespace, tmp_path):
     """The command line in a namespace, as administrator and through the proxy."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
-    environment = inherited | {
-        "MPCTL_YES": "1",
-        "MPCTL_USERS_WINDOW": "1s",  # of users, where a test has none
-        "MPCTL_FIDELITY": "off",  # test_journey_groups.py and test_watch_installed.py compare answers
-        "MPCTL_BAKE": "0",
-        "MPCTL_STATE_DIR": str(tmp_path / "state"),
-        "XDG_CONFIG_HOME": str(tmp_path / "config"),
-        "HOME": str(tmp_path),
-        "NO_COLOR": "1",
-    }
+    environment = (
+        inherited
+        | {
+            "MPCTL_YES": "1",
+            "MPCTL_USERS_WINDOW": "1s",  # of users, where a test has none
+            "MPCTL_FIDELITY": "off",  # test_journey_groups.py and test_watch_installed.py compare answers
+            "MPCTL_BAKE": "0",
+            "MPCTL_STATE_DIR": str(tmp_path / "state"),
+            "XDG_CONFIG_HOME": str(tmp_path / "config"),
+            "HOME": str(tmp_path),
+            "NO_COLOR": "1",
+        }
+    )
     return Mpctl(cluster, namespace, tmp_path, Path(), environment).proxied(True)

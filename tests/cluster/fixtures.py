@@ -100,13 +100,17 @@ class Namespace:
 
     def argv(self, service="demo"):
         """The engines' own command lines."""
-        running = (self.cluster.pods.named(self.name, p["metadata"]["name"]) for p in self.pods(service))
+        running = (
+            self.cluster.pods.named(self.name, p["metadata"]["name"]) for p in self.pods(service)
+        )
         return [pod.units[0].argv for pod in running if pod]
 
     def jobs_made(self):
         """Number of Jobs created through the proxy, without dry runs."""
         calls = [c for c in self.cluster.proxy.calls if c.namespace == self.name]
-        return sum((c.verb, c.resource) == ("create", "jobs") and "dryRun" not in c.path for c in calls)
+        return sum(
+            (c.verb, c.resource) == ("create", "jobs") and "dryRun" not in c.path for c in calls
+        )
 
     def delete(self):
         """Delete what tests create, so that pods end at once, then the namespace; return when all pods are gone."""
@@ -114,7 +118,9 @@ class Namespace:
             for record in self.client.list(kind):
                 self.client.delete(kind, record["metadata"]["name"])
         self.client.request(
-            "DELETE", f"/api/v1/namespaces/{self.name}/pods", {"kind": "DeleteOptions", "gracePeriodSeconds": 0}
+            "DELETE",
+            f"/api/v1/namespaces/{self.name}/pods",
+            {"kind": "DeleteOptions", "gracePeriodSeconds": 0},
         )
         self.cluster.client.delete("namespaces", self.name)
         self.client.wait("pods are gone", lambda: not self.client.list("pods"), WAIT_S)
@@ -134,4 +140,6 @@ def namespace(cluster):
     cluster.pods.clear()
     cluster.metrics.clear()
     actual_namespace.delete()
-    assert not unlisted, f"requests that mpctl/platform/kubernetes/access/calls.py does not list: {sorted(unlisted)}"
+    assert not unlisted, (
+        f"requests that mpctl/platform/kubernetes/access/calls.py does not list: {sorted(unlisted)}"
+    )

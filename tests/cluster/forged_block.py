@@ -14,13 +14,20 @@ from mpctl.platform.kubernetes.api.port_forward import Forwards
 
 kubeconfig, namespace, pod = sys.argv[1:]
 BLOCK = {"arguments": [], "prompts": ["forged"], "token": None, "metrics": None, "held": False}
-REQUESTS = (("GET", "/ready"), ("POST", "/blocks/forged"), ("GET", "/blocks/forged"), ("DELETE", "/paced"))
+REQUESTS = (
+    ("GET", "/ready"),
+    ("POST", "/blocks/forged"),
+    ("GET", "/blocks/forged"),
+    ("DELETE", "/paced"),
+)
 target = Forwards(Client(connect(kubeconfig, None)), namespace).target(pod, 8765)
 
 
 def status_of(method, path):
     body = BLOCK if method == "POST" else None
-    return http.request(method, f"{target.url}{path}", json=body, socket=target.socket, decompressed=1000).status
+    return http.request(
+        method, f"{target.url}{path}", json=body, socket=target.socket, decompressed=1000
+    ).status
 
 
 try:

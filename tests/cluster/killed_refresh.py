@@ -52,10 +52,21 @@ folder = Path(__file__).parent / "training"
 manifest._PROGRAMS = {stage: folder / f"{stage}.py" for stage in ("collect", "card")}
 session = open_session(Place("kubernetes", None), Terminal.of_environment(yes=True), "demo")
 spec = Spec("eagle3", {"model": "org/head", "num_speculative_tokens": 3})
-promoted = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("none"), Manifest.of("eagle3"), spec, draft="org/head")
-policy = RefreshPolicy({"edits": traffic}, trainer=trainer, storage_class="", ignored=("unknown-licence",), apply=True)
+promoted = Plan(
+    Kind.ROLLOUT,
+    Strategy.SIDE_BY_SIDE,
+    Manifest.of("none"),
+    Manifest.of("eagle3"),
+    spec,
+    draft="org/head",
+)
+policy = RefreshPolicy(
+    {"edits": traffic}, trainer=trainer, storage_class="", ignored=("unknown-licence",), apply=True
+)
 training = open_training(session, policy, promoted)
-operation = propose(session, training, draft="org/head", cause="watch: WorseDraft: stale", by="watch")
+operation = propose(
+    session, training, draft="org/head", cause="watch: WorseDraft: stale", by="watch"
+)
 while operation.ending is None:
     operation = advance(session, training)
     time.sleep(0.5)

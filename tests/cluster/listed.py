@@ -17,9 +17,10 @@ from mpctl.platform.kubernetes.access.calls import (
 )
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-KNOWN = {row.key for row in (*TABLE, *LLM, *GROUPS, *RUNTIMES, *PURGE, *DEPLOYMENTS, *WATCH, *TRAINING, API_KEY)} | {
-    ("create", kind.group, kind.plural) for kind in FREE
-}
+KNOWN = {
+    row.key
+    for row in (*TABLE, *LLM, *GROUPS, *RUNTIMES, *PURGE, *DEPLOYMENTS, *WATCH, *TRAINING, API_KEY)
+} | {("create", kind.group, kind.plural) for kind in FREE}
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,10 @@ def request_of(method, url):
     """What the API server's authoriser makes of a request (apiserver's RequestInfoFactory)."""
     split = urlsplit(url)
     parts = [unquote(part) for part in split.path.split("/") if part]
-    core, named = parts[:2] == ["api", "v1"] and len(parts) > 2, parts[:1] == ["apis"] and len(parts) > 3
+    core, named = (
+        parts[:2] == ["api", "v1"] and len(parts) > 2,
+        parts[:1] == ["apis"] and len(parts) > 3,
+    )
     if not (core or named):
         return Request(method.lower())
     group, path = ("", parts[2:]) if core else (parts[1], parts[3:])
@@ -74,7 +78,11 @@ def hold_to_the_table(monkeypatch):
 
 def unlisted_calls(proxy):
     """(verb, group, resource) of remembered requests of mpctl's that the table does not list."""
-    rows = {(c.verb, c.group, "/".join(filter(None, (c.resource, c.subresource)))) for c in proxy.calls if _ours(c)}
+    rows = {
+        (c.verb, c.group, "/".join(filter(None, (c.resource, c.subresource))))
+        for c in proxy.calls
+        if _ours(c)
+    }
     return rows - KNOWN
 
 

@@ -44,10 +44,14 @@ def judged(context, operation):
 def sequence(plan, *, replaces_pods):
     acts = {"measure": measured, "judge": judged}
     steps = sequences.sequence(plan, replaces_pods=replaces_pods)
-    return tuple(replace(step, act=acts.get(step.name.partition("-")[0], step.act)) for step in steps)
+    return tuple(
+        replace(step, act=acts.get(step.name.partition("-")[0], step.act)) for step in steps
+    )
 
 
-rollout_plan.read_users = lambda session, window_s, asked: UserLoad(0.0, 1, seen=False, window_s=window_s)
+rollout_plan.read_users = lambda session, window_s, asked: UserLoad(
+    0.0, 1, seen=False, window_s=window_s
+)
 reader.UNSCHEDULABLE_S = 10.0  # no node is about to join the test cluster
 KubernetesStore.append = append_and_die
 runner.sequence = sequence

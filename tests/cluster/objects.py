@@ -124,9 +124,15 @@ spec:
 
 QUEUE_WAIT = {
     "type": "Pods",
-    "pods": {"metric": {"name": "queue_wait_ms"}, "target": {"type": "AverageValue", "averageValue": "200"}},
+    "pods": {
+        "metric": {"name": "queue_wait_ms"},
+        "target": {"type": "AverageValue", "averageValue": "200"},
+    },
 }
-CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
+CPU = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
 
 
 def hpa(name: str = "demo-queue", *, most: int = 2, metric: dict = QUEUE_WAIT) -> dict:
@@ -136,7 +142,11 @@ def hpa(name: str = "demo-queue", *, most: int = 2, metric: dict = QUEUE_WAIT) -
         "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": name},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "demo-predictor"},
+            "scaleTargetRef": {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "name": "demo-predictor",
+            },
             "minReplicas": 1,
             "maxReplicas": most,
             "metrics": [metric],

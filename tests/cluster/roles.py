@@ -12,7 +12,9 @@ class Granted:
         self.cluster, self.namespace = cluster, namespace
         self.user = cluster.user(name)
         self.name = name
-        self.documents = roles(role, namespace, to=[subject_of(f"user:{name}")], secrets=secrets, **options)
+        self.documents = roles(
+            role, namespace, to=[subject_of(f"user:{name}")], secrets=secrets, **options
+        )
 
     def apply(self, documents=None):
         listed = {"apiVersion": "v1", "kind": "List", "items": list(documents or self.documents)}
@@ -30,11 +32,19 @@ def without_row(document, row):
     """A role without the right that a row stands for; other documents as they are."""
     kinds = {"service": "Role", "cluster": "ClusterRole", "kserve": "Role"}
     inside = document["metadata"].get("namespace") == "kserve"
-    if "rules" not in document or document["kind"] != kinds[row.scope] or inside is not (row.scope == "kserve"):
+    if (
+        "rules" not in document
+        or document["kind"] != kinds[row.scope]
+        or inside is not (row.scope == "kserve")
+    ):
         return document
     rules = []
     for rule in document["rules"]:
-        hit = row.kind.group in rule["apiGroups"] and row.resource in rule["resources"] and row.verb in rule["verbs"]
+        hit = (
+            row.kind.group in rule["apiGroups"]
+            and row.resource in rule["resources"]
+            and row.verb in rule["verbs"]
+        )
         if not hit:
             rules.append(rule)
             continue

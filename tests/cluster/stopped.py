@@ -18,11 +18,20 @@ lines = []
 
 
 def is_wanted(line):
-    return len(lines) == int(wanted) if wanted.isdecimal() else line.endswith(wanted) and lines.count(line) == 1
+    return (
+        len(lines) == int(wanted)
+        if wanted.isdecimal()
+        else line.endswith(wanted) and lines.count(line) == 1
+    )
 
 
 def send_later(self, method, path, query, body, content_type):
-    if method != "GET" and self.guard is not None and "/leases" not in path and "dryRun" not in query:
+    if (
+        method != "GET"
+        and self.guard is not None
+        and "/leases" not in path
+        and "dryRun" not in query
+    ):
         lines.append(f"{method} {path}")
         if is_wanted(lines[-1]):
             sys.stderr.write(f"stopped before {lines[-1]}\n")

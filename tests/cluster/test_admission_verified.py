@@ -31,9 +31,13 @@ def guarded(cluster, namespace, policy):
     """The namespace with the policy, once that is called."""
 
     def guard():
-        cluster.kubectl("label", "namespace", namespace.name, "mpctl.dev/verified-speculation=required")
+        cluster.kubectl(
+            "label", "namespace", namespace.name, "mpctl.dev/verified-speculation=required"
+        )
         words = [f"--speculative-config={OTHER}"]
-        cluster.client.wait("the policy holds", lambda: "no verified measurement" in edited(namespace, words))
+        cluster.client.wait(
+            "the policy holds", lambda: "no verified measurement" in edited(namespace, words)
+        )
 
     return guard
 
@@ -48,7 +52,9 @@ def edited(namespace, words, *, user=None, really=False, **fields):
     return namespace.kubectl("patch", "isvc", "demo", *options, code=None, kubeconfig=user)
 
 
-def test_a_setting_changes_only_to_what_a_verdict_verified(cluster, namespace, mpctl, guarded, tmp_path):
+def test_a_setting_changes_only_to_what_a_verdict_verified(
+    cluster, namespace, mpctl, guarded, tmp_path
+):
     write_keys(tmp_path)
     (tmp_path / "policy.yaml").write_text(ANY_SPEED)
     cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
@@ -62,12 +68,18 @@ def test_a_setting_changes_only_to_what_a_verdict_verified(cluster, namespace, m
 
     value = promoted.partition("=")[2]
     assert "no verified measurement" in edited(namespace, [promoted])
-    verified = mpctl.json("verify", "verdict.intoto.jsonl", "--key", "key.pub", "--max-age", "1d", "--offline")
+    verified = mpctl.json(
+        "verify", "verdict.intoto.jsonl", "--key", "key.pub", "--max-age", "1d", "--offline"
+    )
     uid = cluster.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
     assert verified["clusterId"] == uid
     record = json.dumps({"data": {f"{namespace.name}.demo": verified["setting"]}})
-    cluster.kubectl("patch", "configmap", "mpctl-verified", "-n", "mpctl-system", "--type=merge", "-p", record)
-    cluster.client.wait("the record is read", lambda: "no verified" not in edited(namespace, [promoted]))
+    cluster.kubectl(
+        "patch", "configmap", "mpctl-verified", "-n", "mpctl-system", "--type=merge", "-p", record
+    )
+    cluster.client.wait(
+        "the record is read", lambda: "no verified" not in edited(namespace, [promoted])
+    )
 
     refused = (
         [f"--speculative-config={OTHER}"],
@@ -78,19 +90,29 @@ def test_a_setting_changes_only_to_what_a_verdict_verified(cluster, namespace, m
     )
     for words in refused:
         shown = edited(namespace, words)
-        assert f"no verified measurement of the speculative setting {words[0][:6]}" in shown, (words, shown)
+        assert f"no verified measurement of the speculative setting {words[0][:6]}" in shown, (
+            words,
+            shown,
+        )
         assert f"of {namespace.name}.demo" in shown
-    for words in (["--speculative-config", value], [f"--speculative-config={value.replace(' ', '')}"]):
+    for words in (
+        ["--speculative-config", value],
+        [f"--speculative-config={value.replace(' ', '')}"],
+    ):
         assert "patched" in edited(namespace, words)
     assert "patched" in edited(namespace, [promoted], really=True)
     assert "patched" in edited(namespace, [promoted, "--max-num-seqs=64"], minReplicas=2)
     assert "patched" in edited(namespace, [])
     operator = tmp_path / "operator.kubeconfig"
-    cluster.kubeconfig_for(cluster.user("ann", groups=["system:masters", "mpctl-operators"]), operator)
+    cluster.kubeconfig_for(
+        cluster.user("ann", groups=["system:masters", "mpctl-operators"]), operator
+    )
     assert "patched" in edited(namespace, refused[0], user=operator)
     another = CONTAINERS.replace("name: demo\n", "name: another\n")
     new = another.replace("- --port=8080", f"- --port=8080\n          - '{promoted}'")
-    assert "no verified measurement" in namespace.kubectl("create", "--dry-run=server", "-f", "-", stdin=new, code=None)
+    assert "no verified measurement" in namespace.kubectl(
+        "create", "--dry-run=server", "-f", "-", stdin=new, code=None
+    )
     assert "created" in namespace.kubectl("create", "--dry-run=server", "-f", "-", stdin=another)
 
 
@@ -106,7 +128,11 @@ def started(command=None, *args, env=(), **more):
     """A service whose container has these words."""
     record = service()
     (container,) = record["spec"]["predictor"]["containers"]
-    container |= {"args": [*container["args"], *args], "env": [*env], **({"command": command} if command else {})}
+    container |= {
+        "args": [*container["args"], *args],
+        "env": [*env],
+        **({"command": command} if command else {}),
+    }
     record["spec"]["predictor"] |= more
     return record
 
@@ -124,11 +150,20 @@ FORMS = {
     "sh -c in the command": (started(["sh", "-c", SERVE]), UNVERIFIED),
     "sh -c in the arguments": (started(["sh"], "-c", SERVE), UNVERIFIED),
     "sh -c with a line break": (started(["sh", "-c", SERVE.replace(" --", "\n--")]), UNVERIFIED),
-    "sh -c with the short flag": (started(["sh", "-c", f"vllm serve m -sc '{OTHER}'"]), UNVERIFIED[:-6] + "-sc"),
-    "python -c": (started(["python3", "-c", f"run(['--speculative-config', '{OTHER}'])"]), UNVERIFIED),
+    "sh -c with the short flag": (
+        started(["sh", "-c", f"vllm serve m -sc '{OTHER}'"]),
+        UNVERIFIED[:-6] + "-sc",
+    ),
+    "python -c": (
+        started(["python3", "-c", f"run(['--speculative-config', '{OTHER}'])"]),
+        UNVERIFIED,
+    ),
     "a leading space": (started(None, f" --speculative-config={OTHER}"), UNVERIFIED),
     "a leading tab": (started(None, f"\t--speculative-config={OTHER}"), UNVERIFIED),
-    "flag and value in variables": (started(None, "$(FLAG)", "$(VALUE)", env=[FLAG, VALUE]), UNREAD + " $(FLAG)"),
+    "flag and value in variables": (
+        started(None, "$(FLAG)", "$(VALUE)", env=[FLAG, VALUE]),
+        UNREAD + " $(FLAG)",
+    ),
     "a dash in a variable": (
         started(None, "$(D)-speculative-config", OTHER, env=[{"name": "D", "value": "-"}]),
         UNREAD + " $(D)-speculative-config",
@@ -137,14 +172,25 @@ FORMS = {
         started(None, "$(F)", env=[{"name": "F", "value": f"--speculative-config={OTHER}"}]),
         UNREAD + " $(F)",
     ),
-    "the value in a variable": (started(None, "--speculative-config=$(VALUE)", env=[VALUE]), UNVERIFIED),
-    "a file of settings": (started(None, "--config", "/mnt/vllm.yaml"), UNREAD + " --config /mnt/vllm.yaml"),
+    "the value in a variable": (
+        started(None, "--speculative-config=$(VALUE)", env=[VALUE]),
+        UNVERIFIED,
+    ),
+    "a file of settings": (
+        started(None, "--config", "/mnt/vllm.yaml"),
+        UNREAD + " --config /mnt/vllm.yaml",
+    ),
     "the model's command": (
-        service(model={**MODEL_COMMAND, "command": ["vllm", "serve", "--speculative-config", OTHER]}),
+        service(
+            model={**MODEL_COMMAND, "command": ["vllm", "serve", "--speculative-config", OTHER]}
+        ),
         UNVERIFIED,
     ),
     "a worker's container": (
-        started(None, workerSpec={"containers": [{**STARTER, "args": [f"--speculative-config={OTHER}"]}]}),
+        started(
+            None,
+            workerSpec={"containers": [{**STARTER, "args": [f"--speculative-config={OTHER}"]}]},
+        ),
         UNVERIFIED,
     ),
     "an init container": (
@@ -159,13 +205,18 @@ def test_no_spelling_hides_a_setting_that_was_not_verified(cluster, namespace, g
     namespace.deploy(CONTAINERS)
     guarded()
     create = ("create", "--dry-run=server", "-f", "-")
-    shown = {form: namespace.kubectl(*create, stdin=json.dumps(body), code=None) for form, (body, _) in FORMS.items()}
+    shown = {
+        form: namespace.kubectl(*create, stdin=json.dumps(body), code=None)
+        for form, (body, _) in FORMS.items()
+    }
     assert {form: text for form, text in shown.items() if FORMS[form][1] not in text} == {}
     plain = started(None, "--served-model-name=$(NAME)", env=[{"name": "NAME", "value": "m"}])
     assert "created" in namespace.kubectl(*create, stdin=json.dumps(plain), code=None)
     assert UNREAD in edited(namespace, ["$(FLAG)", "$(VALUE)"])
     cluster.kubectl("label", "namespace", namespace.name, "mpctl.dev/verified-speculation-")
-    cluster.client.wait("no policy holds", lambda: "patched" in edited(namespace, ["$(FLAG)"], really=True))
+    cluster.client.wait(
+        "no policy holds", lambda: "patched" in edited(namespace, ["$(FLAG)"], really=True)
+    )
     guarded()
     assert "patched" in edited(namespace, ["$(FLAG)"], minReplicas=2)
     (container,) = namespace.client.get("isvc", "demo")["spec"]["predictor"]["containers"]

@@ -25,7 +25,9 @@ def shipped(namespace, *, metrics=3):
     from tests.autoscaling.conftest import MANIFESTS, NAMES
 
     text = (MANIFESTS / "autoscaling" / "hpa.yaml").read_text()
-    document = yaml.safe_load(Template(text).substitute(NAMES | {"service": "demo", "namespace": namespace.name}))
+    document = yaml.safe_load(
+        Template(text).substitute(NAMES | {"service": "demo", "namespace": namespace.name})
+    )
     document["spec"]["metrics"] = document["spec"]["metrics"][:metrics]
     for side in document["spec"]["behavior"].values():
         side["stabilizationWindowSeconds"] //= FASTER
@@ -39,7 +41,10 @@ class Users:
 
     def __init__(self, url, host):
         self.ended = threading.Event()
-        self.threads = [threading.Thread(target=self.loop, args=(url, host), daemon=True) for _ in range(CLIENTS)]
+        self.threads = [
+            threading.Thread(target=self.loop, args=(url, host), daemon=True)
+            for _ in range(CLIENTS)
+        ]
 
     def loop(self, url, host):
         while not self.ended.is_set():
@@ -81,4 +86,6 @@ def test_under_constant_load_the_number_of_pods_settles(cluster, namespace):
         assert replicas == {2}, "pods are given up or ordered under a load that does not change"
 
         namespace.client.apply(shipped(namespace, metrics=1))
-        namespace.client.wait("queue wait alone gives a busy pod up", lambda: wanted() == 1, 8 * window)
+        namespace.client.wait(
+            "queue wait alone gives a busy pod up", lambda: wanted() == 1, 8 * window
+        )

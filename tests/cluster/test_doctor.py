@@ -47,7 +47,14 @@ def test_doctor_reports_nothing_on_a_healthy_service(cluster, namespace, mpctl):
     cluster.proxy.clear()
     diagnosis = findings(mpctl)
     assert "fail" not in {item["severity"] for items in diagnosis.values() for item in items}
-    for name in ("dra-api", "kserve-version", "kserve-webhook", "dra-driver", "dra-slices", "rights"):
+    for name in (
+        "dra-api",
+        "kserve-version",
+        "kserve-webhook",
+        "dra-driver",
+        "dra-slices",
+        "rights",
+    ):
         assert worst(diagnosis, name)[0] == "ok", name
     assert "0.20" in worst(diagnosis, "kserve-version")[1]
     # Every request is one that `mpctl rbac` grants, and only reviews are created.
@@ -62,20 +69,28 @@ def test_doctor_reports_nothing_on_a_healthy_service(cluster, namespace, mpctl):
     assert "[ok]" not in text
     assert "ok    [dra-slices]" in mpctl("doctor", "-o", "wide").stdout
     assert mpctl("doctor", "-o", "name").stdout.split() == [
-        line.split("[")[1].split("]")[0] for line in text.splitlines() if "[" in line.split(" ")[0] + line[:8]
+        line.split("[")[1].split("]")[0]
+        for line in text.splitlines()
+        if "[" in line.split(" ")[0] + line[:8]
     ]
 
 
 def test_doctor_reports_an_unschedulable_surge_pod_of_a_ready_service(cluster, namespace, mpctl):
     namespace.deploy(CONTAINERS)
-    namespace.client.apply(CONTAINERS.replace("name: demo", "name: other").replace("=demo", "=other"))
+    namespace.client.apply(
+        CONTAINERS.replace("name: demo", "name: other").replace("=demo", "=other")
+    )
     namespace.ready("other")
     assert worst(findings(mpctl), "surge-deadlock")[0] == "warn"
     namespace.client.apply(CONTAINERS.replace("2048", "1024"))
 
     def stuck():
         pods = [p for p in namespace.pods() if p["status"].get("phase") == "Pending"]
-        return [p for p in pods if any(c.get("reason") == "Unschedulable" for c in p["status"].get("conditions", ()))]
+        return [
+            p
+            for p in pods
+            if any(c.get("reason") == "Unschedulable" for c in p["status"].get("conditions", ()))
+        ]
 
     (waiting,) = namespace.client.wait("the surge pod waits", stuck)
     ready = namespace.client.get("isvc", "demo")["status"]["conditions"]
@@ -100,24 +115,32 @@ def test_doctor_names_a_missing_claim_template(namespace, mpctl, at):
 def test_doctor_reports_a_cpu_image_under_a_gpu_claim(namespace, mpctl):
     namespace.client.apply(CLAIM)
     namespace.client.apply(MODEL.replace("      runtimeVersion: v0.11.0\n", ""))
-    namespace.client.wait("the Deployment is made", lambda: namespace.client.get("deployments", "demo-predictor"))
+    namespace.client.wait(
+        "the Deployment is made", lambda: namespace.client.get("deployments", "demo-predictor")
+    )
     severity, cause = worst(findings(mpctl, code=9), "cpu-image")
     assert severity == "fail"
     assert "vllm-openai-cpu" in cause
 
 
 def test_doctor_reports_a_container_without_a_readiness_probe(namespace, mpctl):
-    without = CONTAINERS.replace("        readinessProbe:\n          httpGet: {path: /health, port: 8080}\n", "")
+    without = CONTAINERS.replace(
+        "        readinessProbe:\n          httpGet: {path: /health, port: 8080}\n", ""
+    )
     namespace.client.apply(CLAIM)
     namespace.client.apply(without)
-    namespace.client.wait("the Deployment is made", lambda: namespace.client.get("deployments", "demo-predictor"))
+    namespace.client.wait(
+        "the Deployment is made", lambda: namespace.client.get("deployments", "demo-predictor")
+    )
     assert worst(findings(mpctl, code=None), "probe-tcp")[0] == "warn"
 
 
 def test_doctor_names_a_node_that_publishes_no_gpu(cluster, namespace, at):
     name = cluster.run(cluster.nodes.add(L4))
     try:
-        cluster.client.patch("nodes", name, {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}})
+        cluster.client.patch(
+            "nodes", name, {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}
+        )
         cluster.client.delete("resourceslices", f"{name}-gpu.nvidia.com")
         young = {f.subject: f for f in at(timedelta()) if f.id == "dra-slices"}[f"node {name}"]
         assert (young.severity, young.source) == ("note", "kubernetes/autoscaler#7530")
@@ -153,8 +176,16 @@ def test_doctor_names_a_lease_that_is_not_renewed(namespace, mpctl, at):
 def test_doctor_without_rights_reports_only_what_it_may_not_read(cluster, namespace, mpctl):
     diagnosis = findings(mpctl.as_user(cluster.user("nobody")))
     assert "inferenceservices" in diagnosis["unread"][0]["subject"]
-    assert {item["subject"] for item in diagnosis["rights"]} >= {"mpctl status", "mpctl rollout", "mpctl rollback"}
-    assert {item["severity"] for items in diagnosis.values() for item in items} <= {"ok", "note", "warn"}
+    assert {item["subject"] for item in diagnosis["rights"]} >= {
+        "mpctl status",
+        "mpctl rollout",
+        "mpctl rollback",
+    }
+    assert {item["severity"] for items in diagnosis.values() for item in items} <= {
+        "ok",
+        "note",
+        "warn",
+    }
 
 
 def test_doctor_without_a_cluster_fails(mpctl, tmp_path):

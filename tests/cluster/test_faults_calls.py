@@ -27,7 +27,13 @@ class Calling(Unmeasured):
         words, options = super()._line(arguments)
         at, moment = kill_after or (0, "before")
         begin = words.index("tests.cluster.matrix")
-        return [*words[:begin], "tests.cluster.killed_calling", str(at), moment, *arguments], options
+        return [
+            *words[:begin],
+            "tests.cluster.killed_calling",
+            str(at),
+            moment,
+            *arguments,
+        ], options
 
 
 @pytest.mark.nightly
@@ -52,13 +58,17 @@ def test_killed_at_every_twentieth_request_it_resumes_or_rolls_back(cluster, nam
             expected = promoted if way_on == ROLLOUT else before
             problem = wrong(namespace, run, way_on, expected, scaler)
         problem = "; ".join(filter(None, (*problem, watcher.empty)))
-        sys.stdout.write(f"request {at} of {count}, {moment}, {' '.join(way_on)}: {problem or 'good'}\n")
+        sys.stdout.write(
+            f"request {at} of {count}, {moment}, {' '.join(way_on)}: {problem or 'good'}\n"
+        )
         sys.stdout.flush()
         if problem:
             failures.append(f"killed {moment} request {at}, {way_on[0]}: {problem}")
         if text_of(namespace.client.get("isvc", "demo")) != before:
             run("rollback", "demo")
-    sys.stdout.write(f"{killed} kills, {len(failures)} failures, {time.monotonic() - began:.0f} s\n")
+    sys.stdout.write(
+        f"{killed} kills, {len(failures)} failures, {time.monotonic() - began:.0f} s\n"
+    )
     assert not failures, "\n".join(failures)
     assert killed >= len(points) - 1  # the number of polls differs from run to run
 
@@ -68,7 +78,9 @@ def wrong(namespace, run, way_on, expected, scaler):
     for _ in range(MOST_TRIES):
         done = run(*way_on, code=None)
         live = text_of(namespace.client.get("isvc", "demo"))
-        if done.returncode == 0 or (done.returncode == 2 and live == expected):  # 2: nothing was begun
+        if done.returncode == 0 or (
+            done.returncode == 2 and live == expected
+        ):  # 2: nothing was begun
             break
     else:
         yield f"never succeeded: {done.stderr[-600:]}"
@@ -79,4 +91,6 @@ def wrong(namespace, run, way_on, expected, scaler):
     if namespace.client.get("hpa", "demo-queue")["spec"] != scaler:
         yield "the autoscaler is not as it was"
     operations = run.json("history", "demo")["operations"]
-    yield from (f"{operation['id']} is not ended" for operation in operations if operation["ending"] is None)
+    yield from (
+        f"{operation['id']} is not ended" for operation in operations if operation["ending"] is None
+    )

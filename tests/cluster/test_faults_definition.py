@@ -17,7 +17,9 @@ class Undefined(Served):
         """Delete it as ``kubectl delete crd`` does; returns once it and every service are gone."""
         client = self.cluster.client
         value = client.get("crd", DEFINITION)
-        self.definition = {k: value[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": {"name": DEFINITION}}
+        self.definition = {k: value[k] for k in ("apiVersion", "kind", "spec")} | {
+            "metadata": {"name": DEFINITION}
+        }
         client.delete("crd", DEFINITION)
         client.wait("the definition is gone", lambda: client.find("crd", DEFINITION) is None)
         label = "serving.kserve.io/inferenceservice"
@@ -39,7 +41,9 @@ class Undefined(Served):
 
     def create_again(self, revision):
         """The service from its history, with the command that the messages name."""
-        shown = self.run("history", "demo", "--revision", str(revision), "-o", "yaml", "--show-secrets")
+        shown = self.run(
+            "history", "demo", "--revision", str(revision), "-o", "yaml", "--show-secrets"
+        )
         self.namespace.kubectl("apply", "-f", "-", stdin=shown.stdout)
         self.namespace.ready()
 
@@ -48,9 +52,15 @@ class Undefined(Served):
         for command in (ROLLBACK, (*ROLLOUT, "--yes"), ("status", "demo")):
             refused = self.run(*command, code=2).stderr
             assert f"service {self.namespace.name}/demo: the cluster {GONE}" in refused, refused
-            assert "install KServe's definitions again, then run 'mpctl history demo --revision N" in refused
+            assert (
+                "install KServe's definitions again, then run 'mpctl history demo --revision N"
+                in refused
+            )
         everything = self.run("status", code=2).stderr
-        assert f"KServe is not installed; a history is kept of {self.namespace.name}/demo" in everything, everything
+        assert (
+            f"KServe is not installed; a history is kept of {self.namespace.name}/demo"
+            in everything
+        ), everything
         shown = self.run("history", "demo")
         assert "as found" in shown.stdout and "rollout-" in shown.stdout
         assert GONE in shown.stderr and "was deleted" not in shown.stderr
@@ -65,7 +75,9 @@ class Undefined(Served):
         assert self.text() == self.before
         assert not self.speculates()
         assert self.client.find("isvc", "demo-candidate") is None
-        assert None not in [operation["ending"] for operation in self.run.json("history", "demo")["operations"]]
+        assert None not in [
+            operation["ending"] for operation in self.run.json("history", "demo")["operations"]
+        ]
 
 
 @pytest.fixture
@@ -83,7 +95,9 @@ def test_the_definition_is_removed_while_a_rollout_is_interrupted_and_after_one(
     served.is_told()
     assert GONE in served.run("resume", "demo", code=1).stderr
     served.restore_definition()
-    assert "InferenceService not found" in served.run(*ROLLBACK, code=2).stderr  # the definition is back, no service is
+    assert (
+        "InferenceService not found" in served.run(*ROLLBACK, code=2).stderr
+    )  # the definition is back, no service is
     served.create_again(1)
     served.is_rolled_back()
     served.ends()
@@ -102,7 +116,9 @@ def test_the_definition_is_removed_under_a_rollout(served):
     served.cluster.pods.rule(lambda pod: {"never_ready": "candidate" in pod["metadata"]["name"]})
     under_way = served.run.start(*ROLLOUT)
     try:
-        served.client.wait("it waits for its candidate", lambda: served.namespace.pods("demo-candidate"))
+        served.client.wait(
+            "it waits for its candidate", lambda: served.namespace.pods("demo-candidate")
+        )
         served.remove_definition()
         _, said = under_way.communicate(timeout=240)
     finally:
@@ -110,7 +126,9 @@ def test_the_definition_is_removed_under_a_rollout(served):
         served.cluster.pods.clear()
     assert under_way.returncode == 1, said
     assert "could not restore the service" in said, said
-    assert GONE in said or "demo: InferenceService not found" in said, said  # the services go before the definition
+    assert GONE in said or "demo: InferenceService not found" in said, (
+        said
+    )  # the services go before the definition
     served.is_told()
     served.restore_definition()
     served.create_again(1)

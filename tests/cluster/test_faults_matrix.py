@@ -28,7 +28,13 @@ FAULTS = {
     "timeout after commit": {"action": "timeout", "verb": "write", "times": 1},
     "reads fail": {"action": 500, "verb": "read", "times": 3},
     "answers dropped half-way": {"action": "drop", "verb": "read", "times": 3},
-    "port-forwards dropped": {"action": "drop", "verb": "get", "resource": "pods/portforward", "after": 3, "times": 2},
+    "port-forwards dropped": {
+        "action": "drop",
+        "verb": "get",
+        "resource": "pods/portforward",
+        "after": 3,
+        "times": 2,
+    },
     "stolen lease": None,
 }
 IN_TURN = "each in turn"
@@ -47,7 +53,9 @@ class Watcher(Meanwhile):
         if deployment is not None:
             status = deployment.get("status", {})
             if not status.get("readyReplicas"):
-                self.empty = self.empty or f"no ready pod: wanted {deployment['spec']['replicas']}, {status}"
+                self.empty = (
+                    self.empty or f"no ready pod: wanted {deployment['spec']['replicas']}, {status}"
+                )
             self.looks += 1
 
 
@@ -57,7 +65,9 @@ def steal(namespace):
         "leases",
         "mpctl-demo",
         {
-            "metadata": {"annotations": {"mpctl.dev/process": "", "mpctl.dev/who": "thief@elsewhere"}},
+            "metadata": {
+                "annotations": {"mpctl.dev/process": "", "mpctl.dev/who": "thief@elsewhere"}
+            },
             "spec": {"holderIdentity": "thief", "renewTime": "2026-01-01T00:00:00.000000Z"},
         },
     )
@@ -70,7 +80,9 @@ def entries_of_a_rollout(run, namespace, before):
     run("rollback")
     assert text_of(namespace.client.get("isvc", "demo")) == before
     appended = namespace.client.list("controllerrevisions", labels="mpctl.dev/part=ledger")
-    return len([entry for entry in ledger_entries(appended) if entry["operation"] == "rollout-1"]), promoted
+    return len(
+        [entry for entry in ledger_entries(appended) if entry["operation"] == "rollout-1"]
+    ), promoted
 
 
 @pytest.mark.parametrize(  # the halves so that each ends within its time
@@ -98,22 +110,36 @@ def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_faul
     points = range(first, count, stride)
     for number in points:
         point, fault = number + 1, faults[number % len(faults)]
-        way_on = ("resume",) if (number // len(faults) + list(FAULTS).index(fault)) % 2 else ("rollback",)
+        way_on = (
+            ("resume",)
+            if (number // len(faults) + list(FAULTS).index(fault)) % 2
+            else ("rollback",)
+        )
         with Watcher(namespace) as watcher:
-            problem = case(cluster, namespace, run, point, fault, way_on, (before, promoted), scaler)
+            problem = case(
+                cluster, namespace, run, point, fault, way_on, (before, promoted), scaler
+            )
         problem = "; ".join(filter(None, (problem, watcher.empty)))
-        sys.stdout.write(f"entry {point}, {fault}, {way_on[0]}: {problem or 'good'}, {watcher.looks} looks\n")
+        sys.stdout.write(
+            f"entry {point}, {fault}, {way_on[0]}: {problem or 'good'}, {watcher.looks} looks\n"
+        )
         sys.stdout.flush()
         if problem:
             failures.append(f"killed after entry {point}, {fault}, {way_on[0]}: {problem}")
         cluster.proxy.clear()
-        if text_of(namespace.client.get("isvc", "demo")) != before:  # the next case starts from there
+        if (
+            text_of(namespace.client.get("isvc", "demo")) != before
+        ):  # the next case starts from there
             again = run("rollback", code=None)
             if again.returncode != 0 or text_of(namespace.client.get("isvc", "demo")) != before:
-                failures.append(f"killed after entry {point}, {fault}: not back: {again.stderr[-400:]}")
+                failures.append(
+                    f"killed after entry {point}, {fault}: not back: {again.stderr[-400:]}"
+                )
                 break
     took = time.monotonic() - began
-    sys.stdout.write(f"\nfault matrix, {met}: {len(points)} cases, {len(failures)} failures, {took:.0f} s\n")
+    sys.stdout.write(
+        f"\nfault matrix, {met}: {len(points)} cases, {len(failures)} failures, {took:.0f} s\n"
+    )
     assert not failures, "\n".join(failures)
 
 

@@ -42,19 +42,28 @@ class Served:
         return text_of(self.client.get("isvc", "demo"))
 
     def ledger(self):
-        return sorted(self.client.list("controllerrevisions", labels=LEDGER), key=lambda item: item["revision"])
+        return sorted(
+            self.client.list("controllerrevisions", labels=LEDGER),
+            key=lambda item: item["revision"],
+        )
 
     def killed(self, entries=KILLED):
         """A rollout whose operator died while its candidate runs."""
         self.run(*ROLLOUT, kill_after=entries, code=-signal.SIGKILL)
 
     def speculates(self):
-        return any(word.startswith("--speculative-config") for argv in self.namespace.argv() for word in argv)
+        return any(
+            word.startswith("--speculative-config")
+            for argv in self.namespace.argv()
+            for word in argv
+        )
 
     def patched(self, path, value):
         """Another writer's change of the service."""
         patch = [{"op": "add", "path": path, "value": value}]
-        self.namespace.kubectl("patch", "isvc", "demo", "--type=json", "-p", json.dumps(patch), "--field-manager=team")
+        self.namespace.kubectl(
+            "patch", "isvc", "demo", "--type=json", "-p", json.dumps(patch), "--field-manager=team"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +84,9 @@ def served(cluster, module):
     assert module.client.find("isvc", "demo-candidate") is None
     assert not module.speculates()
     assert [item["data"] for item in module.ledger()][: len(entries)] == entries
-    assert None not in [operation["ending"] for operation in module.run.json("history", "demo")["operations"]]
+    assert None not in [
+        operation["ending"] for operation in module.run.json("history", "demo")["operations"]
+    ]
 
 
 FOREIGN = {
@@ -94,7 +105,10 @@ def test_after_each_foreign_change_a_rollback_ends_with_speculation_off(served):
         assert "restored" in served.run(*ROLLBACK).stderr, path
         assert not served.speculates(), path
     isvc = served.client.get("isvc", "demo")
-    assert (isvc["metadata"]["labels"]["team"], isvc["spec"]["predictor"]["maxReplicas"]) == ("search", 3)
+    assert (isvc["metadata"]["labels"]["team"], isvc["spec"]["predictor"]["maxReplicas"]) == (
+        "search",
+        3,
+    )
     assert "--max-num-seqs=8" in isvc["spec"]["predictor"]["containers"][0]["args"]
     assert "was rolled back" in served.run(*ROLLBACK).stderr
     served.run("rollback", "demo", "--exact", "--to-revision", "1")
@@ -117,7 +131,9 @@ MEASURED = ("--requests", "4", "--repeats", "40", "--max-tokens", "16")
 SCRIPT = {"token_s": 0.05}
 
 
-@pytest.mark.parametrize("drained", [pytest.param("demo", marks=pytest.mark.nightly), "demo-candidate"])
+@pytest.mark.parametrize(
+    "drained", [pytest.param("demo", marks=pytest.mark.nightly), "demo-candidate"]
+)
 def test_a_node_that_is_drained_while_a_rollout_measures(served, tmp_path, drained):
     """Its pod moves to a free node; what is told is what runs, and the same command again ends well. What went wrong
     is told and recorded without the users' prompts, although the load client's log has them."""
@@ -128,7 +144,9 @@ def test_a_node_that_is_drained_while_a_rollout_measures(served, tmp_path, drain
     spare = cluster.add_node(L4)
     node = ""
     prompts = f"users={write_prompts(tmp_path / 'prompts.jsonl', count=180)}"
-    under_way = served.mpctl.start(*ROLLOUT, "--policy", str(policy), "--prompts", prompts, *MEASURED)
+    under_way = served.mpctl.start(
+        *ROLLOUT, "--policy", str(policy), "--prompts", prompts, *MEASURED
+    )
     try:
         first = []
         while under_way.poll() is None and "round 2 of" not in "".join(first[-1:]):
@@ -136,7 +154,9 @@ def test_a_node_that_is_drained_while_a_rollout_measures(served, tmp_path, drain
         assert "round 2 of" in first[-1], "".join(first)
         (pod,) = namespace.pods(drained)
         node = pod["spec"]["nodeName"]
-        cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
+        cluster.kubectl(
+            "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s"
+        )
         _, written = under_way.communicate(timeout=240)
         # A block that the drain interrupts ends the rollout; between blocks the engine moves, and it goes on.
         promoted = under_way.returncode == 0
@@ -156,7 +176,9 @@ def test_a_node_that_is_drained_while_a_rollout_measures(served, tmp_path, drain
         cluster.pods.clear()
         if node:
             cluster.kubectl("uncordon", node)
-        cluster.kubectl("drain", spare, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
+        cluster.kubectl(
+            "drain", spare, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s"
+        )
         cluster.remove_node(spare)
 
 
@@ -233,7 +255,9 @@ def test_a_writer_of_leases_stops_no_rollback_for_longer_than_one_command(served
         "subjects": [{"apiGroup": group, "kind": "User", "name": name}],
     }
     for kind, fields in (("Role", {"rules": [rule]}), ("RoleBinding", binding)):
-        served.client.apply({"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, **fields})
+        served.client.apply(
+            {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata, **fields}
+        )
     mallory = served.cluster.client_for(served.cluster.user(name), served.namespace.name)
 
     def write(notes, holder=None, renewed="2099-01-01T00:00:00.000000Z"):

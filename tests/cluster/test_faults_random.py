@@ -40,7 +40,9 @@ class Drawn:
         draw = random.Random(f"{seed}/{number}")
         self.end = draw.choices(["kill", "stop", "none"], [6, 1, 3])[0]
         self.entry = draw.randrange(1, ENTRIES)
-        self.faults, self.later = ([self.fault(draw) for _ in range(draw.randrange(1, 3))] for _ in range(2))
+        self.faults, self.later = (
+            [self.fault(draw) for _ in range(draw.randrange(1, 3))] for _ in range(2)
+        )
         self.theft = draw.random() < 0.25
         self.way_on = draw.choice([("resume", "demo"), ("rollback", "demo", "--yes")])
 
@@ -55,7 +57,10 @@ class Drawn:
         }
 
     def __str__(self):
-        texts = [f"{f['action']} on {f['verb']} {f['nth']}+{f['times']}" for f in (*self.faults, *self.later)]
+        texts = [
+            f"{f['action']} on {f['verb']} {f['nth']}+{f['times']}"
+            for f in (*self.faults, *self.later)
+        ]
         end = f"{self.end} after entry {self.entry}" if self.end != "none" else "not interrupted"
         return ", ".join([end, *texts, *(["stolen lease"] if self.theft else []), self.way_on[0]])
 
@@ -119,7 +124,9 @@ class Case:
                 return process
             process.communicate()
             return None
-        done = run(*ROLLOUT, "demo", kill_after=drawn.entry if drawn.end == "kill" else 0, code=None)
+        done = run(
+            *ROLLOUT, "demo", kill_after=drawn.entry if drawn.end == "kill" else 0, code=None
+        )
         self.fired += done.returncode == -signal.SIGKILL
         return None
 
@@ -170,7 +177,9 @@ def meet(served, count):
         case = Case(served, Drawn(number))
         wrong = case.run()
         fired += case.fired
-        sys.stdout.write(f"seed {seed}, case {number}: {case.drawn}: {wrong or 'good'} ({fired} faults met)\n")
+        sys.stdout.write(
+            f"seed {seed}, case {number}: {case.drawn}: {wrong or 'good'} ({fired} faults met)\n"
+        )
         sys.stdout.flush()
         if wrong:
             failures.append(f"seed {seed}, case {number}, {case.drawn}: {wrong}")

@@ -35,10 +35,16 @@ class Service:
 
     def state(self):
         """What a rollback restores: the manifest and the autoscaler's limits."""
-        return text_of(self.client.get("isvc", "demo")), self.client.get("hpa", "demo-queue")["spec"]
+        return text_of(self.client.get("isvc", "demo")), self.client.get("hpa", "demo-queue")[
+            "spec"
+        ]
 
     def speculates(self):
-        return any(word.startswith("--speculative-config") for argv in self.namespace.argv() for word in argv)
+        return any(
+            word.startswith("--speculative-config")
+            for argv in self.namespace.argv()
+            for word in argv
+        )
 
     def stopped(self, write):
         """A rollout that is stopped before a write; None when it ended without that write."""
@@ -86,14 +92,18 @@ def service(cluster, namespace, mpctl):
 
 
 @pytest.mark.parametrize("takes", ["after 30 s without a heartbeat", "unlock --force"])
-def test_a_rollout_that_was_stopped_before_its_promotion_changes_nothing_after_a_rollback(service, takes):
+def test_a_rollout_that_was_stopped_before_its_promotion_changes_nothing_after_a_rollback(
+    service, takes
+):
     before, pods = service.state(), {pod["metadata"]["uid"] for pod in service.namespace.pods()}
     process = service.stopped(PROMOTION)
     try:
         if takes == "unlock --force":
             service.run(*UNLOCK)
         while service.run(*ROLLBACK, code=None).returncode == 3:
-            assert takes != "unlock --force"  # refused while the heartbeat is younger than 30 s, and then waits as long
+            assert (
+                takes != "unlock --force"
+            )  # refused while the heartbeat is younger than 30 s, and then waits as long
         assert service.state() == before
         stderr = service.continued(process)
     finally:
@@ -102,8 +112,13 @@ def test_a_rollout_that_was_stopped_before_its_promotion_changes_nothing_after_a
     assert "nothing was written since; before, this command wrote" in stderr
     assert service.state() == before
     assert not service.speculates()
-    assert {pod["metadata"]["uid"] for pod in service.namespace.pods()} == pods  # fencing restarts none
-    managers = [entry["manager"] for entry in service.client.get("isvc", "demo")["metadata"]["managedFields"]]
+    assert {
+        pod["metadata"]["uid"] for pod in service.namespace.pods()
+    } == pods  # fencing restarts none
+    managers = [
+        entry["manager"]
+        for entry in service.client.get("isvc", "demo")["metadata"]["managedFields"]
+    ]
     assert "mpctl-fence" not in managers
     service.retire()
     service.run(*ROLLOUT)
@@ -112,7 +127,9 @@ def test_a_rollout_that_was_stopped_before_its_promotion_changes_nothing_after_a
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("first", [1, 2], ids=["odd writes", "even writes"])
-def test_a_rollout_that_was_stopped_before_any_of_its_writes_changes_nothing_after_a_rollback(service, first):
+def test_a_rollout_that_was_stopped_before_any_of_its_writes_changes_nothing_after_a_rollback(
+    service, first
+):
     before, failures = service.rolled_back(), []
     for number in itertools.count(first, 2):
         process = service.stopped(str(number))
@@ -148,20 +165,38 @@ class Theft:
         if not is_guarded(call):
             return
         self.writes += 1
-        is_promotion = (call.verb, call.resource, call.name) == ("update", "inferenceservices", "demo")
+        is_promotion = (call.verb, call.resource, call.name) == (
+            "update",
+            "inferenceservices",
+            "demo",
+        )
         if (is_promotion if self.promotion else self.writes == self.number) and self.later is None:
             self.later = len(self.proxy.calls)
-            patch = {"spec": {"holderIdentity": "thief"}, "metadata": {"annotations": {"mpctl.dev/process": ""}}}
-            await self.service.client.api.patch("leases", "mpctl-demo", patch, self.service.namespace.name)
+            patch = {
+                "spec": {"holderIdentity": "thief"},
+                "metadata": {"annotations": {"mpctl.dev/process": ""}},
+            }
+            await self.service.client.api.patch(
+                "leases", "mpctl-demo", patch, self.service.namespace.name
+            )
 
     def writes_after(self):
         """Writes that were sent later than the one that was on its way."""
-        return [f"{call.verb} {call.path}" for call in self.proxy.calls[self.later :] if is_guarded(call)]
+        return [
+            f"{call.verb} {call.path}"
+            for call in self.proxy.calls[self.later :]
+            if is_guarded(call)
+        ]
 
 
 def is_guarded(call):
     """Whether a write of mpctl's may only be sent with the Lease."""
-    return call.write and call.agent == "mpctl" and "dryRun" not in call.path and call.resource not in UNGUARDED
+    return (
+        call.write
+        and call.agent == "mpctl"
+        and "dryRun" not in call.path
+        and call.resource not in UNGUARDED
+    )
 
 
 def robbed(service, theft):

@@ -17,19 +17,26 @@ def owned_by(owner, namespace):
     record = yaml.safe_load(CONTAINERS)
     metadata = record["metadata"]
     if owner == "Argo CD":
-        metadata["annotations"][TRACKING] = f"models:serving.kserve.io/InferenceService:{namespace}/demo"
+        metadata["annotations"][TRACKING] = (
+            f"models:serving.kserve.io/InferenceService:{namespace}/demo"
+        )
         return record, "argocd-controller"
     if owner == "Flux":
         prefix = "kustomize.toolkit.fluxcd.io"
         metadata["labels"] = {f"{prefix}/name": "models", f"{prefix}/namespace": "flux-system"}
         return record, "kustomize-controller"
     metadata["labels"] = {"app.kubernetes.io/managed-by": "Helm"}
-    metadata["annotations"] |= {"meta.helm.sh/release-name": "demo", "meta.helm.sh/release-namespace": namespace}
+    metadata["annotations"] |= {
+        "meta.helm.sh/release-name": "demo",
+        "meta.helm.sh/release-namespace": namespace,
+    }
     return record, "helm"
 
 
 @pytest.mark.parametrize("owner", ["Argo CD", "Flux", "Helm"])
-def test_a_rollout_on_an_owned_service_is_refused_before_anything_is_changed(cluster, namespace, mpctl, owner):
+def test_a_rollout_on_an_owned_service_is_refused_before_anything_is_changed(
+    cluster, namespace, mpctl, owner
+):
     record, manager = owned_by(owner, namespace.name)
     namespace.client.apply(CLAIM)
     namespace.client.apply(record, manager=manager)
@@ -40,7 +47,9 @@ def test_a_rollout_on_an_owned_service_is_refused_before_anything_is_changed(clu
     assert f"InferenceService {namespace.name}/demo belongs to {owner}" in done.stderr
     assert "mpctl render" in done.stderr and "--force" in done.stderr
     written = [c for c in cluster.proxy.calls if c.write]
-    assert {(c.verb, c.resource) for c in written} <= {("update", "inferenceservices")}  # the dry run of the preview
+    assert {(c.verb, c.resource) for c in written} <= {
+        ("update", "inferenceservices")
+    }  # the dry run of the preview
     assert namespace.client.get("isvc", "demo")["metadata"]["generation"] == before
     forced = mpctl("rollout", "--spec", "ngram", "--force", "--dry-run=client")
     assert "changed because of --force" in forced.stderr
@@ -72,7 +81,9 @@ def test_kubectl_applies_a_rendered_file(cluster, namespace, mpctl, tmp_path):
     assert text_of(namespace.client.get("isvc", "demo")) == before
 
 
-def test_a_rendered_candidate_runs_side_by_side_and_is_not_managed_by_mpctl(namespace, mpctl, tmp_path):
+def test_a_rendered_candidate_runs_side_by_side_and_is_not_managed_by_mpctl(
+    namespace, mpctl, tmp_path
+):
     manifest = tmp_path / "service.yaml"
     manifest.write_text(f"{CLAIM}---\n{CONTAINERS}")
     namespace.kubectl("apply", "--server-side", "-f", str(manifest))
@@ -95,6 +106,9 @@ def test_a_live_service_is_rendered_as_the_server_would_store_it(namespace, mpct
     live = namespace.client.get("isvc", "demo")
     assert rendered["metadata"]["name"] == "demo"
     assert "status" not in rendered
-    before, after = live["spec"]["predictor"]["containers"][0], rendered["spec"]["predictor"]["containers"][0]
+    before, after = (
+        live["spec"]["predictor"]["containers"][0],
+        rendered["spec"]["predictor"]["containers"][0],
+    )
     assert after["args"][: len(before["args"])] == before["args"]
     assert json.loads(after["args"][-1].partition("=")[2] or after["args"][-1])["method"] == "ngram"

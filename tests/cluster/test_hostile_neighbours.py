@@ -61,7 +61,10 @@ def stateful_set(name, labels, selector=None):
             "revisionHistoryLimit": 0,
             "serviceName": name,
             "selector": selector or {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "none"}]}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "c", "image": "none"}]},
+            },
         },
     }
 
@@ -81,23 +84,35 @@ def create(namespace, eddie, body):
 def history(namespace, own=True):
     """Names of the history's ControllerRevisions."""
     items = namespace.client.list("controllerrevisions", labels=HISTORY)
-    return {item["metadata"]["name"] for item in items if item["metadata"]["name"].startswith("mpctl-") is own}
+    return {
+        item["metadata"]["name"]
+        for item in items
+        if item["metadata"]["name"].startswith("mpctl-") is own
+    }
 
 
 def controllers(namespace):
     items = namespace.client.list("controllerrevisions", labels=HISTORY)
-    return {owner["kind"] for item in items for owner in item["metadata"].get("ownerReferences", [{"kind": "none"}])}
+    return {
+        owner["kind"]
+        for item in items
+        for owner in item["metadata"].get("ownerReferences", [{"kind": "none"}])
+    }
 
 
 @pytest.mark.parametrize("part", ["ledger", "revision"])
-def test_a_statefulset_whose_template_has_mpctls_labels_stops_no_command_and_is_named(promoted, eddie, part):
+def test_a_statefulset_whose_template_has_mpctls_labels_stops_no_command_and_is_named(
+    promoted, eddie, part
+):
     (namespace, mpctl, _), name = promoted, "db"
     body = stateful_set(name, {"mpctl.dev/service": "demo", "mpctl.dev/part": part})
     create(namespace, eddie, body)
     try:
         status = mpctl("status", "demo")
         shown = f"{status.stdout}{status.stderr}"
-        assert f"of StatefulSet {name} has mpctl's labels and is none of its own" in " ".join(shown.split())
+        assert f"of StatefulSet {name} has mpctl's labels and is none of its own" in " ".join(
+            shown.split()
+        )
         assert "rollout-1" in mpctl("history", "demo").stdout
         mpctl("rollback", "--dry-run=server")
         unlocked = mpctl("unlock", "demo", "--force").stderr
@@ -107,10 +122,14 @@ def test_a_statefulset_whose_template_has_mpctls_labels_stops_no_command_and_is_
             assert "ledger-look-alike" in mpctl("doctor", "-o", "json", code=None).stdout
     finally:
         eddie.delete("statefulset", name)
-        namespace.client.wait("its revisions are gone", lambda: controllers(namespace) == {"Ledger"})
+        namespace.client.wait(
+            "its revisions are gone", lambda: controllers(namespace) == {"Ledger"}
+        )
 
 
-def test_no_statefulset_adopts_or_deletes_a_history_also_one_that_was_restored(cluster, promoted, eddie):
+def test_no_statefulset_adopts_or_deletes_a_history_also_one_that_was_restored(
+    cluster, promoted, eddie
+):
     namespace, mpctl, _ = promoted
     before = history(namespace)
     assert len(before) >= 4
@@ -127,10 +146,16 @@ def test_no_statefulset_adopts_or_deletes_a_history_also_one_that_was_restored(c
             namespace.kubectl("create", "-f", "-", stdin=body)
         # what matches all of them by a label, and what matches whatever has no certain label
         labels = {"app.kubernetes.io/managed-by": "mpctl", "app.kubernetes.io/instance": "demo"}
-        create(namespace, eddie, stateful_set(f"greedy-{number}", {"app.kubernetes.io/managed-by": "mpctl"}))
+        create(
+            namespace,
+            eddie,
+            stateful_set(f"greedy-{number}", {"app.kubernetes.io/managed-by": "mpctl"}),
+        )
         for label in labels:
             anything = {"matchExpressions": [{"key": f"{label}-not", "operator": "DoesNotExist"}]}
-            create(namespace, eddie, stateful_set(f"any-{number}-{len(label)}", {"a": "b"}, anything))
+            create(
+                namespace, eddie, stateful_set(f"any-{number}-{len(label)}", {"a": "b"}, anything)
+            )
         sentinel(namespace)
         assert history(namespace) == before
         assert controllers(namespace) == {"Ledger"}
@@ -141,11 +166,18 @@ def test_no_statefulset_adopts_or_deletes_a_history_also_one_that_was_restored(c
 
 def sentinel(namespace):
     """Wait until the garbage collector has looked at what was created before."""
-    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}
+    owner = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "gone",
+        "uid": "00000000-0000-0000-0000-000000000000",
+    }
     name = f"orphan-{secrets.token_hex(3)}"
     metadata = {"name": name, "ownerReferences": [owner]}
     namespace.client.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-    namespace.client.wait("the orphan is collected", lambda: namespace.client.find("configmap", name) is None)
+    namespace.client.wait(
+        "the orphan is collected", lambda: namespace.client.find("configmap", name) is None
+    )
 
 
 def test_an_editor_can_write_no_ledger_and_no_owner(promoted, eddie):
@@ -163,7 +195,12 @@ def test_an_editor_can_write_no_ledger_and_no_owner(promoted, eddie):
 WRITES = {
     "transitions": {"spec": {"leaseTransitions": 2**31 - 1}},
     "duration": {"spec": {"leaseDurationSeconds": 2**31 - 1}},
-    "times": {"spec": {"renewTime": "9999-12-31T23:59:59.999999Z", "acquireTime": "0001-01-01T00:00:00.000000Z"}},
+    "times": {
+        "spec": {
+            "renewTime": "9999-12-31T23:59:59.999999Z",
+            "acquireTime": "0001-01-01T00:00:00.000000Z",
+        }
+    },
     "holder": {"spec": {"holderIdentity": "eve", "renewTime": "2099-01-01T00:00:00.000000Z"}},
     "annotations": {
         "metadata": {
@@ -174,9 +211,17 @@ WRITES = {
             }
         }
     },
-    "labels": {"metadata": {"labels": {"mpctl.dev/service": "other", "app.kubernetes.io/managed-by": "me"}}},
+    "labels": {
+        "metadata": {"labels": {"mpctl.dev/service": "other", "app.kubernetes.io/managed-by": "me"}}
+    },
     "finalizers": {"metadata": {"finalizers": ["example.com/never"]}},
-    "owner": {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "1"}]}},
+    "owner": {
+        "metadata": {
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "1"}
+            ]
+        }
+    },
 }
 
 

@@ -52,7 +52,17 @@ def promoted(cluster, tmp_path_factory):
     namespace.deploy(planted_service())
     before = text_of(namespace.client.get("isvc", "demo"))
     with CommandLines() as lines:
-        done = mpctl("rollout", "--spec", "ngram", "--prompts", prompts, "--policy", str(policy), *QUICK, "-v")
+        done = mpctl(
+            "rollout",
+            "--spec",
+            "ngram",
+            "--prompts",
+            prompts,
+            "--policy",
+            str(policy),
+            *QUICK,
+            "-v",
+        )
     assert lines.found == set()
     assert not finds(f"{done.stdout}{done.stderr}".encode())
     yield namespace, mpctl, before
@@ -71,13 +81,21 @@ def marked_objects(namespace, kind):
 
 def test_no_prompt_and_no_secret_is_in_an_object_of_mpctl(promoted):
     namespace, mpctl, _ = promoted
-    assert {kind: marks for kind in OF_MPCTL[:-1] if (marks := marked_objects(namespace, kind))} == {}
+    assert {
+        kind: marks for kind in OF_MPCTL[:-1] if (marks := marked_objects(namespace, kind))
+    } == {}
     # A revision is the manifest, which holds what its author wrote into it, and no prompt.
-    ledger = ledger_of(namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=ledger"))
+    ledger = ledger_of(
+        namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=ledger")
+    )
     revisions = {each.item["metadata"]["name"] for each in ledger if each.appended.revisions}
     marked = marked_objects(namespace, "controllerrevisions")
     assert marked.keys() <= revisions
-    assert not any(PROMPT in marks for kind in OF_THE_SERVICE for marks in marked_objects(namespace, kind).values())
+    assert not any(
+        PROMPT in marks
+        for kind in OF_THE_SERVICE
+        for marks in marked_objects(namespace, kind).values()
+    )
     assert not any(PROMPT in marks for marks in marked.values())
     for command in (
         ("history",),
@@ -117,7 +135,11 @@ def mallory(cluster, promoted):
 def report(promoted, monkeypatch, capsys):
     """``mpctl report`` of the rollout in this process: exit code and output."""
     _, mpctl, _ = promoted
-    for key in [k for k in mpctl.environment if k.startswith(("MPCTL_", "XDG_")) or k in ("HOME", "NO_COLOR")]:
+    for key in [
+        k
+        for k in mpctl.environment
+        if k.startswith(("MPCTL_", "XDG_")) or k in ("HOME", "NO_COLOR")
+    ]:
         monkeypatch.setenv(key, mpctl.environment[key])
     monkeypatch.setenv("KUBECONFIG", str(mpctl.kubeconfig))
 
@@ -135,9 +157,14 @@ def records(namespace):
     config_maps = namespace.client.list("configmaps", labels=f"{RECORDS},mpctl.dev/part=record")
     seals = namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=seal")
     seals += seals_of(
-        ledger_of(namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=ledger"))
+        ledger_of(
+            namespace.client.list("controllerrevisions", labels=f"{RECORDS},mpctl.dev/part=ledger")
+        )
     )
-    newest = {names.record_name("demo", *key, number_of(seal)) for key, seal in newest_seals(seals).items()}
+    newest = {
+        names.record_name("demo", *key, number_of(seal))
+        for key, seal in newest_seals(seals).items()
+    }
     mine = [item for item in config_maps if item["data"]["operation"] == "rollout-1"]
     return (
         [item for item in mine if item["metadata"]["name"] in newest],
@@ -167,9 +194,17 @@ UNREAD = ("data.operation", "data.name", "data.sha256", "data.more", "data.piece
 def changed(item):
     """(what, the object as mallory writes it) of every field of a record's ConfigMap."""
     digest = hashlib.sha256(base64.b64decode(FORGED)).hexdigest()
-    for name, value in (("operation", "rollout-9"), ("name", "other"), ("sha256", digest), ("more", "x")):
+    for name, value in (
+        ("operation", "rollout-9"),
+        ("name", "other"),
+        ("sha256", digest),
+        ("more", "x"),
+    ):
         yield f"data.{name}", {**item, "data": {**item["data"], name: value}}
-    yield "annotations", {**item, "metadata": {**item["metadata"], "annotations": {"mpctl.dev/trust": "me"}}}
+    yield (
+        "annotations",
+        {**item, "metadata": {**item["metadata"], "annotations": {"mpctl.dev/trust": "me"}}},
+    )
     yield "data.pieces", {**item, "data": {**item["data"], "pieces": "0" * 64}}
     for what, content in HOSTILE.items():
         yield f"binaryData: {what}", {**item, "binaryData": {"record": content}}
@@ -204,29 +239,52 @@ def test_no_change_of_a_record_is_obeyed_and_each_is_named(promoted, mallory, re
             if what in UNREAD:
                 assert (code, output) == (0, honest), what
             else:
-                assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in output) == (3, True), (what, output)
+                assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in output) == (
+                    3,
+                    True,
+                ), (what, output)
                 assert "last written by mallory" in output, (what, output)
         for old in before:  # sealed too, when it was the newest
             write(mallory, namespace, {**old, "metadata": item["metadata"]})
             code, output = report()
             attempts += 1
-            assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in output) == (3, True), output
+            assert (code, f"tampering: ConfigMap {namespace.name}/{name}" in output) == (3, True), (
+                output
+            )
             assert "last written by mallory" in output, output
         mallory.delete("configmaps", name)
         code, output = report()
-        assert (code, f"tampering: ConfigMap {namespace.name}/{name} is missing" in output) == (3, True), output
+        assert (code, f"tampering: ConfigMap {namespace.name}/{name} is missing" in output) == (
+            3,
+            True,
+        ), output
         attempts += 1
-        mallory.request("POST", path_of(namespace, item).rpartition("/")[0], _new(item), fieldManager="mpctl")
+        mallory.request(
+            "POST", path_of(namespace, item).rpartition("/")[0], _new(item), fieldManager="mpctl"
+        )
         assert report() == (0, honest), name
     for item in before:
         write(mallory, namespace, {**item, "binaryData": {"record": FORGED}})
         attempts += 1
         assert report() == (0, honest)
-    for part in ("ledger", "revision", "seal", "blob", "record"):  # objects that only look like mpctl's own
+    for part in (
+        "ledger",
+        "revision",
+        "seal",
+        "blob",
+        "record",
+    ):  # objects that only look like mpctl's own
         labels = {"mpctl.dev/service": "demo", "mpctl.dev/part": part}
         for name in (f"mpctl-demo-{part}-0", f"mpctl-demo.{part}-1"):
-            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}
-            mallory.apply({**body, "data": {"operation": "rollout-1", "text": "hostPath: /"}}, manager="mallory")
+            body = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": name, "labels": labels},
+            }
+            mallory.apply(
+                {**body, "data": {"operation": "rollout-1", "text": "hostPath: /"}},
+                manager="mallory",
+            )
             attempts += 1
         assert report() == (0, honest), part
     assert attempts >= 25
@@ -259,7 +317,9 @@ def test_who_writes_configmaps_writes_no_ledger_revision_seal_or_lock(promoted, 
             assert refused.value.status == 403
     # Not even an administrator changes one: the API server keeps their data as it was created.
     with pytest.raises(ApiError) as refused:
-        namespace.client.patch("controllerrevisions", items[0]["metadata"]["name"], {"data": {"text": "hostPath: /"}})
+        namespace.client.patch(
+            "controllerrevisions", items[0]["metadata"]["name"], {"data": {"text": "hostPath: /"}}
+        )
     assert refused.value.status == 422
 
 
@@ -271,7 +331,12 @@ def test_a_rollback_restores_the_service_whatever_the_configmaps_say(promoted, m
     ledger = {"text": "hostPath: /", "lines": json.dumps({"plan": {"text": "hostPath: /"}})}
     for name in ("mpctl-demo-ledger-0", "mpctl-demo-1", "mpctl-demo.ledger-99"):
         labels = {**config_maps[0]["metadata"]["labels"], "mpctl.dev/part": "ledger"}
-        forged = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}, "data": ledger}
+        forged = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "labels": labels},
+            "data": ledger,
+        }
         mallory.apply(forged, manager="mallory")
     done = mpctl("rollback", "--yes")
     assert "restored" in done.stderr
@@ -291,7 +356,9 @@ def test_entries_that_somebody_removes_from_the_end_of_the_ledger_are_missed(clu
     namespace.client.delete("controllerrevisions", last["metadata"]["name"])
     for command in (("rollback", "--yes"), ("rollout", "--spec", "ngram", "--yes")):
         done = mpctl(*command, code=3)
-        assert f"entry {newest['seq']} is named by Lease {namespace.name}/mpctl-demo" in done.stderr, done.stderr
+        assert (
+            f"entry {newest['seq']} is named by Lease {namespace.name}/mpctl-demo" in done.stderr
+        ), done.stderr
     mpctl("unlock", "demo", "--force", "--yes")
     mpctl("rollback", "--yes")
 
@@ -325,4 +392,9 @@ def test_a_purge_needs_its_own_right_and_leaves_nothing(cluster, promoted):
     assert not any(marked_objects(namespace, kind) for kind in OF_MPCTL), MARKED
     for document in made:
         where = document["metadata"].get("namespace")
-        cluster.kubectl(*(["-n", where] if where else []), "delete", document["kind"], document["metadata"]["name"])
+        cluster.kubectl(
+            *(["-n", where] if where else []),
+            "delete",
+            document["kind"],
+            document["metadata"]["name"],
+        )

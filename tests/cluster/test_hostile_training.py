@@ -12,7 +12,17 @@ import pytest
 
 from .conftest import ROOT
 from .rig.api import ApiError
-from .test_training_job import ACCEPTED, PLANTED, TRAINER, allowed, demo, jobs, traffic, train, volume
+from .test_training_job import (
+    ACCEPTED,
+    PLANTED,
+    TRAINER,
+    allowed,
+    demo,
+    jobs,
+    traffic,
+    train,
+    volume,
+)
 
 __all__ = ["allowed", "demo", "traffic", "volume"]  # fixtures
 ORDER, CARD, JOB = "mpctl-draft-demo-1-order", "mpctl-draft-demo-1-card", "mpctl-draft-demo-1"
@@ -44,7 +54,9 @@ def mallory(cluster, namespace):
 @pytest.fixture
 def eddie(cluster, namespace):
     """A client with the role ``edit``."""
-    cluster.kubectl("-n", namespace.name, "create", "rolebinding", "eddie", "--clusterrole=edit", "--user=eddie")
+    cluster.kubectl(
+        "-n", namespace.name, "create", "rolebinding", "eddie", "--clusterrole=edit", "--user=eddie"
+    )
     client = cluster.client_for(cluster.user("eddie"), namespace.name)
     client.wait("eddie has his role", lambda: permitted(client, "pods"))
     yield client
@@ -56,7 +68,14 @@ def replaced(client, name, change):
     config = client.get("configmaps", name)
     client.delete("configmaps", name)
     metadata = {key: config["metadata"][key] for key in ("name", "labels", "ownerReferences")}
-    client.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": change(config["data"])})
+    client.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata,
+            "data": change(config["data"]),
+        }
+    )
 
 
 def with_their_code(mark):
@@ -84,7 +103,9 @@ def test_who_may_write_configmaps_runs_nothing_gets_no_prompt_and_is_named(
     namespace, allowed, mallory, traffic, tmp_path
 ):
     mpctl, mark = allowed, tmp_path / "ran"
-    train(mpctl, traffic, "--apply", "-y", code=-9, kill_after=2)  # the order is there, the Job is not
+    train(
+        mpctl, traffic, "--apply", "-y", code=-9, kill_after=2
+    )  # the order is there, the Job is not
     genuine = mallory.get("configmaps", ORDER)["data"]
     replaced(mallory, ORDER, with_their_code(mark))
     done = train(mpctl, traffic, "--apply", "-y", code=3)
@@ -105,14 +126,19 @@ def test_an_order_that_is_replaced_after_its_job_was_created_runs_nothing_in_the
     cluster, namespace, allowed, mallory, traffic, tmp_path
 ):
     mpctl, mark = allowed, tmp_path / "ran"
-    train(mpctl, traffic, "--apply", "-y", "--queue", "gpus", code=-9, kill_after=3)  # suspended: it has no pod yet
+    train(
+        mpctl, traffic, "--apply", "-y", "--queue", "gpus", code=-9, kill_after=3
+    )  # suspended: it has no pod yet
     replaced(mallory, ORDER, with_their_code(mark))
     namespace.client.patch("jobs", JOB, {"spec": {"suspend": False}})
     namespace.client.wait("the order is not obeyed", lambda: refusals(cluster, namespace))
     done = train(mpctl, traffic, "--apply", "-y", "--queue", "gpus", code=3)
     assert f"ConfigMap {namespace.name}/{ORDER} holds no order.json that mpctl wrote" in done.stderr
     mpctl("drafts", "purge", "demo-1", "-y")
-    assert [namespace.client.list(kind, labels="mpctl.dev/part=draft") for kind in ("jobs", "configmaps")] == [[], []]
+    assert [
+        namespace.client.list(kind, labels="mpctl.dev/part=draft")
+        for kind in ("jobs", "configmaps")
+    ] == [[], []]
     assert not mark.exists()
     assert PLANTED not in done.stdout + done.stderr
 
@@ -120,7 +146,11 @@ def test_an_order_that_is_replaced_after_its_job_was_created_runs_nothing_in_the
 def refusals(cluster, namespace):
     """The lines of stages that do not obey their order."""
     pods = namespace.client.list("pods", labels="mpctl.dev/head=demo-1")
-    running = [pod for record in pods if (pod := cluster.pods.named(namespace.name, record["metadata"]["name"]))]
+    running = [
+        pod
+        for record in pods
+        if (pod := cluster.pods.named(namespace.name, record["metadata"]["name"]))
+    ]
     logs = [log.read_text() for pod in running if (log := pod.log("collect")).exists()]
     return [text for text in logs if "is not the order that this Job was created for" in text]
 
@@ -128,8 +158,16 @@ def refusals(cluster, namespace):
 FORGERIES = [
     *(("card.json", text) for text in ("{}", "[]", "x", "[" * 100_000)),
     *(("order.json", text) for text in ("{}", "[]", "x", "[" * 100_000)),
-    *(("order.json", json.dumps({"name": name, "service": "demo"})) for name in ("abc", "demo-x", f"demo-{DIGITS}")),
-    ("card.json", json.dumps({"name": "demo-1", "method": "eagle3", "target": {"model": "m"}, "head_digest": "0"})),
+    *(
+        ("order.json", json.dumps({"name": name, "service": "demo"}))
+        for name in ("abc", "demo-x", f"demo-{DIGITS}")
+    ),
+    (
+        "card.json",
+        json.dumps(
+            {"name": "demo-1", "method": "eagle3", "target": {"model": "m"}, "head_digest": "0"}
+        ),
+    ),
     ("card.json", json.dumps({"counts": {"new": []}})),
 ]
 
@@ -141,7 +179,10 @@ def test_forged_orders_and_cards_stop_no_command_and_are_named(namespace, mpctl,
     listed = mpctl("drafts", "list", "demo", "-o", "json")
     assert json.loads(listed.stdout)["items"] == []
     for number, (file, _text) in enumerate(FORGERIES):
-        assert f"ConfigMap {namespace.name}/forged-{number} holds no {file} that mpctl wrote" in listed.stderr
+        assert (
+            f"ConfigMap {namespace.name}/forged-{number} holds no {file} that mpctl wrote"
+            in listed.stderr
+        )
     mpctl("status", "demo")
     missing = mpctl("rollout", "demo", "--spec", "eagle3", "--draft", "made:demo-1", code=2)
     assert "'demo-1' is no head of demo" in missing.stderr
@@ -175,9 +216,28 @@ print("mpctl-card: " + json.dumps(card), flush=True)
 
 def following(mpctl, traffic):
     """Start the operator's command, which follows the Job that exists."""
-    words = ("drafts", "train", "demo", "--prompts", str(traffic), "--trainer", TRAINER, "--storage-class", "")
+    words = (
+        "drafts",
+        "train",
+        "demo",
+        "--prompts",
+        str(traffic),
+        "--trainer",
+        TRAINER,
+        "--storage-class",
+        "",
+    )
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.cluster.killed_training", "0", *words, *ACCEPTED, "--apply", "-y"],
+        [
+            sys.executable,
+            "-m",
+            "tests.cluster.killed_training",
+            "0",
+            *words,
+            *ACCEPTED,
+            "--apply",
+            "-y",
+        ],
         cwd=mpctl.directory,
         env=mpctl.environment | {"KUBECONFIG": str(mpctl.kubeconfig), "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
@@ -203,7 +263,9 @@ def test_an_adopted_pod_gets_no_prompts_and_its_job_is_no_training(
     eddie.apply(pod)
     namespace.client.wait("eddie's pod listens", (tmp_path / "listens").exists)
     cluster.pods.rule(
-        lambda pod: {"start_s": 600.0} if pod["metadata"].get("labels", {}).get("mpctl.dev/head") else None
+        lambda pod: (
+            {"start_s": 600.0} if pod["metadata"].get("labels", {}).get("mpctl.dev/head") else None
+        )
     )
     train(mpctl, traffic, "--apply", "-y", code=-9, kill_after=3)
     (job,) = jobs(namespace)
@@ -211,12 +273,17 @@ def test_an_adopted_pod_gets_no_prompts_and_its_job_is_no_training(
     eddie.patch("pods", pod["metadata"]["name"], {"metadata": {"labels": labels}})
 
     def adopted():
-        owners = namespace.client.get("pods", pod["metadata"]["name"])["metadata"].get("ownerReferences") or ()
+        owners = (
+            namespace.client.get("pods", pod["metadata"]["name"])["metadata"].get("ownerReferences")
+            or ()
+        )
         return any(owner["uid"] == job["metadata"]["uid"] for owner in owners)
 
     namespace.client.wait("the Job's controller adopts it", adopted)
     named = f"pod {namespace.name}/{JOB}-zzzzz is not one that the Job's controller created and gets no prompts"
-    namespace.client.wait("the status names the pod", lambda: named in mpctl("status", "demo").stdout)
+    namespace.client.wait(
+        "the status names the pod", lambda: named in mpctl("status", "demo").stdout
+    )
     with following(mpctl, traffic) as command:
         errors = ""
         while named not in errors:

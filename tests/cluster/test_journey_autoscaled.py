@@ -58,14 +58,20 @@ def scaled_by_kserve():
     return document
 
 
-def test_an_autoscaler_of_kserve_is_pinned_through_the_service_and_restored(cluster, namespace, mpctl):
+def test_an_autoscaler_of_kserve_is_pinned_through_the_service_and_restored(
+    cluster, namespace, mpctl
+):
     namespace.deploy(scaled_by_kserve())
-    namespace.client.wait("KServe makes its autoscaler", lambda: namespace.client.find("hpa", "demo-predictor"))
+    namespace.client.wait(
+        "KServe makes its autoscaler", lambda: namespace.client.find("hpa", "demo-predictor")
+    )
     before, pods = live(namespace), {p["metadata"]["uid"] for p in namespace.pods()}
     assert limits(namespace) == (1, 3)
     # What KServe does with a pin on the autoscaler itself, at its next look at the service.
     namespace.client.patch("hpa", "demo-predictor", {"spec": {"maxReplicas": 1}})
-    namespace.client.patch("deployments", "demo-predictor", {"metadata": {"annotations": {"touched": "1"}}})
+    namespace.client.patch(
+        "deployments", "demo-predictor", {"metadata": {"annotations": {"touched": "1"}}}
+    )
     namespace.client.wait("KServe writes its limits back", lambda: limits(namespace) == (1, 3))
 
     run = Unmeasured(mpctl)
@@ -92,7 +98,9 @@ def defaulting(cluster, namespace):
 
     def begin():
         cluster.client.apply(documents)
-        namespace.client.wait("it is in force", lambda: "timeout" in dry_run(namespace)["spec"]["predictor"])
+        namespace.client.wait(
+            "it is in force", lambda: "timeout" in dry_run(namespace)["spec"]["predictor"]
+        )
 
     yield begin
     for kind in ("MutatingAdmissionPolicyBinding", "MutatingAdmissionPolicy"):
@@ -101,11 +109,23 @@ def defaulting(cluster, namespace):
 
 def dry_run(namespace):
     change = json.dumps({"spec": {"predictor": {"minReplicas": 1}}})
-    words = ("patch", "isvc", "demo", "--type=merge", "-p", change, "--dry-run=server", "-o", "json")
+    words = (
+        "patch",
+        "isvc",
+        "demo",
+        "--type=merge",
+        "-p",
+        change,
+        "--dry-run=server",
+        "-o",
+        "json",
+    )
     return json.loads(namespace.kubectl(*words))
 
 
-def test_a_field_added_by_admission_is_named_and_rollback_restores_the_rest_exactly(namespace, mpctl, defaulting):
+def test_a_field_added_by_admission_is_named_and_rollback_restores_the_rest_exactly(
+    namespace, mpctl, defaulting
+):
     namespace.deploy(CONTAINERS)
     run = Unmeasured(mpctl)
     run(*ROLLOUT)

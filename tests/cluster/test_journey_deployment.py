@@ -41,7 +41,9 @@ spec:
 QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local")
 
 
-def test_a_plain_deployment_is_rolled_out_and_rolled_back_exactly(cluster, namespace, mpctl, tmp_path):
+def test_a_plain_deployment_is_rolled_out_and_rolled_back_exactly(
+    cluster, namespace, mpctl, tmp_path
+):
     cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
@@ -58,14 +60,21 @@ def test_a_plain_deployment_is_rolled_out_and_rolled_back_exactly(cluster, names
     assert "promoted: service" in done.stderr
     changed = client.get("deployments", "qwen")
     (script,) = changed["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert script.startswith("exec vllm serve org/target --served-model-name qwen --port 8000 --max-model-len 2048")
+    assert script.startswith(
+        "exec vllm serve org/target --served-model-name qwen --port 8000 --max-model-len 2048"
+    )
     assert "--speculative-config" in script
     assert client.find("deployments", "qwen-candidate") is None
 
-    client.patch("deployments", "qwen", {"spec": {"replicas": 2}})  # who scales it is no part of a rollback
+    client.patch(
+        "deployments", "qwen", {"spec": {"replicas": 2}}
+    )  # who scales it is no part of a rollback
     client.wait("two engines are ready", lambda: namespace.settled("qwen"))
     mpctl("rollback", "qwen", "--accept-downtime")  # both nodes are taken: an old pod stops first
     restored = client.get("deployments", "qwen")
     assert text_of(restored) == before
     assert restored["spec"]["replicas"] == 2
-    assert [op["ending"] for op in mpctl.json("history", "qwen")["operations"]] == ["promoted", "rolled back"]
+    assert [op["ending"] for op in mpctl.json("history", "qwen")["operations"]] == [
+        "promoted",
+        "rolled back",
+    ]

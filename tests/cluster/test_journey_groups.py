@@ -38,7 +38,18 @@ spec:
           command: [sh, -c, "ray start --address=$(LWS_LEADER_ADDRESS):6379 --block"]
           resources: {requests: {cpu: 100m, memory: 1Gi}}
 """
-QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local", "--fidelity", "quick")
+QUICK = (
+    "--requests",
+    "4",
+    "--repeats",
+    "8",
+    "--max-tokens",
+    "16",
+    "--load",
+    "local",
+    "--fidelity",
+    "quick",
+)
 
 
 @pytest.fixture
@@ -50,7 +61,9 @@ def large(groups_cluster, namespace):
         try:
             return namespace.client.apply(GROUPS)
         except ApiError as error:
-            assert error.status == 500, error  # the webhook's port is open a moment after the controller is ready
+            assert error.status == 500, (
+                error
+            )  # the webhook's port is open a moment after the controller is ready
             return None
 
     namespace.client.wait("the set is accepted", applied)
@@ -59,7 +72,10 @@ def large(groups_cluster, namespace):
 
 
 def serves(namespace):
-    return namespace.client.get("leaderworkersets", "large").get("status", {}).get("readyReplicas") == 1
+    return (
+        namespace.client.get("leaderworkersets", "large").get("status", {}).get("readyReplicas")
+        == 1
+    )
 
 
 def script(namespace):
@@ -83,20 +99,30 @@ def test_a_leader_worker_set_is_rolled_out_in_place_and_rolled_back_exactly(larg
     beside = mpctl("rollout", "large", "--spec", "ngram", code=9)
     assert "a candidate would need a second group of nodes" in beside.stderr
     standing = mpctl("rollout", "large", "--spec", "ngram", "--strategy", "in-place", code=9)
-    assert "has one group of pods, which its controller stops before it starts it anew" in standing.stderr
+    assert (
+        "has one group of pods, which its controller stops before it starts it anew"
+        in standing.stderr
+    )
     assert text_of(large.client.get("leaderworkersets", "large")) == before
 
     workers = {pod["metadata"]["uid"] for pod in large.client.list("pods")}
-    mpctl("rollout", "large", "--spec", "ngram", "--accept-downtime", "--policy", str(policy), *QUICK)
+    mpctl(
+        "rollout", "large", "--spec", "ngram", "--accept-downtime", "--policy", str(policy), *QUICK
+    )
     assert "--speculative-config" in script(large)
     assert large.client.find("leaderworkersets", "large-candidate") is None
     assert serves(large)
-    assert not workers & {pod["metadata"]["uid"] for pod in large.client.list("pods")}  # the whole group is new
+    assert not workers & {
+        pod["metadata"]["uid"] for pod in large.client.list("pods")
+    }  # the whole group is new
 
     mpctl("rollback", "large", "--accept-downtime")
     assert text_of(large.client.get("leaderworkersets", "large")) == before
     assert serves(large)
-    assert [op["ending"] for op in mpctl.json("history", "large")["operations"]] == ["promoted", "rolled back"]
+    assert [op["ending"] for op in mpctl.json("history", "large")["operations"]] == [
+        "promoted",
+        "rolled back",
+    ]
 
 
 SEVERAL_NODES = """\
@@ -133,14 +159,18 @@ def test_an_llm_inference_service_on_several_nodes_is_changed_in_place_too(
     policy.write_text(ANY_SPEED)
     leader, worker = {"script": {"token_s": 0.05}}, {"engine": "none"}
     component = "app.kubernetes.io/component"
-    llm_cluster.pods.rule(lambda pod: leader if pod["metadata"]["labels"][component].endswith("-leader") else worker)
+    llm_cluster.pods.rule(
+        lambda pod: leader if pod["metadata"]["labels"][component].endswith("-leader") else worker
+    )
     namespace.client.apply(SEVERAL_NODES)
     namespace.client.wait("the group serves", lambda: leads(namespace))
     before = text_of(namespace.client.get("llmisvc", "wide"))
 
     beside = mpctl("rollout", "wide", "--spec", "ngram", code=9)
     assert "a candidate would need a second group of nodes" in beside.stderr
-    mpctl("rollout", "wide", "--spec", "ngram", "--accept-downtime", "--policy", str(policy), *QUICK)
+    mpctl(
+        "rollout", "wide", "--spec", "ngram", "--accept-downtime", "--policy", str(policy), *QUICK
+    )
     spec = namespace.client.get("llmisvc", "wide")["spec"]
     for part in ("template", "worker"):
         assert any("speculative" in word for word in spec[part]["containers"][0]["args"])

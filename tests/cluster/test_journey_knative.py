@@ -29,15 +29,21 @@ def cluster():
     """A cluster of its own: KServe looks for Knative only when it starts. Its GPUs are counted by a device plugin."""
     with Cluster(Settings(nodes=(CPU,), extras=frozenset({"knative"}))) as opened:
         (node,) = opened.nodes.numbers
-        gpus = {"nvidia.com/gpu": "3"}  # one for a revision that failed, whose pods Knative keeps for 600 s
-        opened.client.patch("nodes", node, {"status": {"capacity": gpus, "allocatable": gpus}}, subresource="status")
+        gpus = {
+            "nvidia.com/gpu": "3"
+        }  # one for a revision that failed, whose pods Knative keeps for 600 s
+        opened.client.patch(
+            "nodes", node, {"status": {"capacity": gpus, "allocatable": gpus}}, subresource="status"
+        )
         yield opened
 
 
 @pytest.fixture
 def service(namespace):
     namespace.client.apply(SERVICE)
-    namespace.client.wait("demo is ready", lambda: is_true(namespace.client.get("isvc", "demo"), "Ready"))
+    namespace.client.wait(
+        "demo is ready", lambda: is_true(namespace.client.get("isvc", "demo"), "Ready")
+    )
     return namespace
 
 
@@ -56,7 +62,9 @@ class Served(Meanwhile):
     def look(self):
         route = self.namespace.client.get("routes", "demo-predictor")
         (target,) = route["status"]["traffic"]
-        deployment = self.namespace.client.get("deployments", f"{target['revisionName']}-deployment")
+        deployment = self.namespace.client.get(
+            "deployments", f"{target['revisionName']}-deployment"
+        )
         again = self.namespace.client.get("routes", "demo-predictor")
         if route["status"]["traffic"] != again["status"]["traffic"]:
             return  # the old revision's pods may go meanwhile
@@ -115,7 +123,9 @@ def test_a_crashing_engine_leaves_the_knative_service_unchanged(cluster, service
         assert service.client.find("isvc", "demo-candidate") is None
 
         take_back()
-        cluster.pods.rule(fails("demo"))  # the candidate is fine, the revision of the promoted service is not
+        cluster.pods.rule(
+            fails("demo")
+        )  # the candidate is fine, the revision of the promoted service is not
         run(*ROLLOUT, code=7)
         assert live(service) == before
         assert sorted(pods(service)) == ["demo-predictor-00002", "demo-predictor-00003"]
@@ -134,7 +144,9 @@ def test_an_option_that_knative_lacks_is_refused_before_anything_changes(cluster
         done = run(*ROLLOUT, *words, code=9)
         assert reason in done.stderr
     assert live(service) == before
-    assert {(c.verb, c.resource) for c in cluster.proxy.calls if c.write} == {("update", "inferenceservices")}  # dry
+    assert {(c.verb, c.resource) for c in cluster.proxy.calls if c.write} == {
+        ("update", "inferenceservices")
+    }  # dry
     service.client.patch("isvc", "demo", {"spec": {"predictor": {"minReplicas": 0}}})
     done = run(*ROLLOUT, code=9)
     assert "minReplicas 0" in done.stderr

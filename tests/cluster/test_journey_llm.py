@@ -77,14 +77,20 @@ def live(namespace):
 
 
 def engine_uids(namespace):
-    pods = namespace.client.list("pods", labels="app.kubernetes.io/name=chat,kserve.io/component=workload")
+    pods = namespace.client.list(
+        "pods", labels="app.kubernetes.io/name=chat,kserve.io/component=workload"
+    )
     return {p["metadata"]["uid"] for p in pods if "deletionTimestamp" not in p["metadata"]}
 
 
 def received(namespace):
     """Arguments of the only engine's process, as the system has them: after the preset's shell."""
     selector = "app.kubernetes.io/name=chat,kserve.io/component=workload"
-    pods = [p for p in namespace.client.list("pods", labels=selector) if "deletionTimestamp" not in p["metadata"]]
+    pods = [
+        p
+        for p in namespace.client.list("pods", labels=selector)
+        if "deletionTimestamp" not in p["metadata"]
+    ]
     (pod,) = (namespace.cluster.pods.named(namespace.name, p["metadata"]["name"]) for p in pods)
     words = Path(f"/proc/{pod.units[0].process.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
     return [word.replace(str(pod.folder), "") for word in words[words.index("serve") :]]
@@ -130,13 +136,18 @@ def test_it_is_rolled_out_and_rolled_back_exactly(chat, operator, mpctl, tmp_pat
     configs = mpctl.json("history", "chat")["revisions"][0]["configs"]
     ours = chat.client.get("llminferenceserviceconfig", "ours")["metadata"]["generation"]
     assert f"UserRef {chat.name}/ours, generation {ours}" in configs
-    assert any(text.startswith("Preset kserve/kserve-config-llm-template, generation ") for text in configs)
+    assert any(
+        text.startswith("Preset kserve/kserve-config-llm-template, generation ") for text in configs
+    )
 
     mpctl("rollback", "chat")
     assert live(chat) == before
     assert received(chat) == plain
     assert {row.key for row in LLM} <= chat.cluster.proxy.rules()
-    assert [op["ending"] for op in mpctl.json("history", "chat")["operations"]] == ["promoted", "rolled back"]
+    assert [op["ending"] for op in mpctl.json("history", "chat")["operations"]] == [
+        "promoted",
+        "rolled back",
+    ]
 
 
 def test_a_rejected_candidate_leaves_the_service_unchanged(chat, mpctl):
@@ -150,7 +161,9 @@ def test_a_rejected_candidate_leaves_the_service_unchanged(chat, mpctl):
 
 def test_in_place_the_pods_roll_and_what_cannot_be_done_is_refused_with_the_reason(chat, mpctl):
     before, run = live(chat), Unmeasured(mpctl)
-    refused = mpctl("rollout", "chat", *NGRAM, "--strategy", "in-place", "--accept-downtime", *QUICK, code=9)
+    refused = mpctl(
+        "rollout", "chat", *NGRAM, "--strategy", "in-place", "--accept-downtime", *QUICK, code=9
+    )
     assert "no update strategy" in refused.stderr
     refused = mpctl("rollout", "chat", *NGRAM, "--traffic-steps", "10", *QUICK, code=9)
     assert "HTTPRoute" in refused.stderr
@@ -165,16 +178,27 @@ def setting_by_role(namespace):
     settings = {}
     for role in ("decode", "prefill"):
         labels = f"app.kubernetes.io/name=chat,kserve.io/component=workload,llm-d.ai/role={role}"
-        alive = [p for p in namespace.client.list("pods", labels=labels) if "deletionTimestamp" not in p["metadata"]]
-        (pod,) = (namespace.cluster.pods.named(namespace.name, p["metadata"]["name"]) for p in alive)
-        lines = [Path(f"/proc/{unit.process.pid}/cmdline").read_bytes().decode().split("\0") for unit in pod.units]
+        alive = [
+            p
+            for p in namespace.client.list("pods", labels=labels)
+            if "deletionTimestamp" not in p["metadata"]
+        ]
+        (pod,) = (
+            namespace.cluster.pods.named(namespace.name, p["metadata"]["name"]) for p in alive
+        )
+        lines = [
+            Path(f"/proc/{unit.process.pid}/cmdline").read_bytes().decode().split("\0")
+            for unit in pod.units
+        ]
         (words,) = (line for line in lines if "serve" in line)
         settings[role] = [word for word in words if "speculative" in word]
     return settings
 
 
 def test_prefill_and_decode_pods_get_a_head_together_and_lose_it_together(chat, mpctl):
-    chat.client.delete("llmisvc", "chat")  # KServe adds no role to a running service: selectors cannot change
+    chat.client.delete(
+        "llmisvc", "chat"
+    )  # KServe adds no role to a running service: selectors cannot change
     chat.client.wait("no pod is left", lambda: not chat.client.list("pods"))
     chat.client.apply(f"{SERVICE}  prefill:\n    replicas: 1\n")
     for name in ("chat-kserve", "chat-kserve-prefill"):
@@ -197,7 +221,11 @@ def test_killed_at_every_step_it_resumes_or_rolls_back(chat, mpctl):
     run("rollback", "chat")
     appended = chat.client.list("controllerrevisions", labels="mpctl.dev/part=ledger")
     rollout = [entry for entry in ledger_entries(appended) if entry["operation"] == "rollout-1"]
-    begun = [number for number, entry in enumerate(sorted(rollout, key=lambda e: e["seq"]), 1) if number % 2]
+    begun = [
+        number
+        for number, entry in enumerate(sorted(rollout, key=lambda e: e["seq"]), 1)
+        if number % 2
+    ]
     failures = []
     for number in begun:
         way_on = ("resume", "rollback")[number // 2 % 2]

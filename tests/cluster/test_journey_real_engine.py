@@ -44,14 +44,21 @@ def service():
     spec = record["spec"]["predictor"]
     spec["volumes"] = [{"name": "models", "persistentVolumeClaim": {"claimName": "models"}}]
     (container,) = spec["containers"]
-    container["args"] = ["--model=/mnt/models", "--served-model-name=demo", "--port=8080", "--max-model-len=2048"]
+    container["args"] = [
+        "--model=/mnt/models",
+        "--served-model-name=demo",
+        "--port=8080",
+        "--max-model-len=2048",
+    ]
     container["args"] += ["--max-num-seqs=4", "--enforce-eager"]
     container["volumeMounts"] = [{"name": "models", "mountPath": "/mnt/models"}]
     return record
 
 
 @pytest.mark.engine
-def test_a_real_engine_is_measured_promoted_and_rolled_back_exactly(cluster, namespace, mpctl, tmp_path):
+def test_a_real_engine_is_measured_promoted_and_rolled_back_exactly(
+    cluster, namespace, mpctl, tmp_path
+):
     cluster.pods.rule(lambda pod: {"engine": "real"})
     cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model" / "model"
     namespace.kubectl("apply", "-f", "-", stdin=CLAIMED.replace("@NAMESPACE@", namespace.name))
@@ -73,11 +80,16 @@ def test_a_real_engine_is_measured_promoted_and_rolled_back_exactly(cluster, nam
     report = json.loads(mpctl("report", "rollout-1", "-o", "json").stdout)
     assert report["gate"]["outcome"] == "promote"
     assert report["client"]["requests"] > 0  # calibrated in the Job's pod
-    versions = {report["conditions"][side]["engineVersion"].partition("+")[0] for side in ("baseline", "candidate")}
+    versions = {
+        report["conditions"][side]["engineVersion"].partition("+")[0]
+        for side in ("baseline", "candidate")
+    }
     assert versions == {str(installed_version()).partition("+")[0]}
     (cell,) = report["cells"]
     rules = {rule["rule"]: rule for rule in cell["rules"]}
-    assert rules["tokens"]["outcome"] == rules["outputs"]["outcome"] == "pass"  # the client's figures are the engine's
+    assert (
+        rules["tokens"]["outcome"] == rules["outputs"]["outcome"] == "pass"
+    )  # the client's figures are the engine's
     assert rules["tokens per step"]["value"] > 1.5  # an edit repeats most of its prompt
     assert namespace.jobs_made() == 1
 
@@ -85,12 +97,17 @@ def test_a_real_engine_is_measured_promoted_and_rolled_back_exactly(cluster, nam
     assert text_of(namespace.client.get("isvc", "demo")) == before
     (argv,) = namespace.argv()
     assert not any(word.startswith("--speculative-config") for word in argv)
-    assert [op["ending"] for op in mpctl.json("history")["operations"]] == ["promoted", "rolled back"]
+    assert [op["ending"] for op in mpctl.json("history")["operations"]] == [
+        "promoted",
+        "rolled back",
+    ]
 
 
 @pytest.mark.engine
 @pytest.mark.nightly
-def test_users_of_a_real_engine_lose_nothing_while_copies_beside_it_are_measured(cluster, namespace, mpctl, tmp_path):
+def test_users_of_a_real_engine_lose_nothing_while_copies_beside_it_are_measured(
+    cluster, namespace, mpctl, tmp_path
+):
     cluster.pods.rule(lambda pod: {"engine": "real"})
     cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model" / "model"
     spare = cluster.add_node(L4)
@@ -111,7 +128,9 @@ def test_users_of_a_real_engine_lose_nothing_while_copies_beside_it_are_measured
     assert users.failed == [] and users.answered > 20
     nothing_left(namespace, "demo")
     report = mpctl.json("report", "rollout-1")
-    assert [note for note in report["notes"] if "copy of the baseline" in note and "users send" in note]
+    assert [
+        note for note in report["notes"] if "copy of the baseline" in note and "users send" in note
+    ]
     (cell,) = report["cells"]
     outcomes = {rule["rule"]: rule["outcome"] for rule in cell["rules"]}
     assert outcomes["tokens"] == "pass"  # users are on none of the copies

@@ -45,8 +45,12 @@ def test_rollout_promotes_and_rollback_restores_the_service_exactly(
     assert "already runs" in again.stderr
     calls = len(cluster.proxy.calls)
     mpctl("rollback")
-    writes = [c.verb for c in cluster.proxy.calls[calls:] if c.write and c.resource == "inferenceservices"]
-    assert manifest is MODEL or writes == ["update"]  # KServe's runtime needs a strategy set and taken back
+    writes = [
+        c.verb for c in cluster.proxy.calls[calls:] if c.write and c.resource == "inferenceservices"
+    ]
+    assert manifest is MODEL or writes == [
+        "update"
+    ]  # KServe's runtime needs a strategy set and taken back
     assert live(namespace) == before
     (argv,) = namespace.argv()
     assert not any(word.startswith(NGRAM) for word in argv)
@@ -65,4 +69,6 @@ def test_a_rejected_candidate_leaves_the_service_unchanged(cluster, namespace, m
     assert live(namespace) == before
     assert [p["metadata"]["uid"] for p in namespace.pods()] == pods
     assert namespace.client.find("isvc", "demo-candidate") is None
-    assert json.loads(mpctl("status", "-o", "json").stdout)["items"][0]["status"]["operation"] is None
+    assert (
+        json.loads(mpctl("status", "-o", "json").stdout)["items"][0]["status"]["operation"] is None
+    )

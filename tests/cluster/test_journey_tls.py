@@ -36,7 +36,9 @@ def test_an_engine_behind_https_is_rolled_out_and_rolled_back(cluster, namespace
     pair = cluster.authority.sign("engine", "engine", addresses=["127.0.0.1"])
     files = {"tls.crt": pair.certificate, "tls.key": pair.key}
     content = {name: base64.b64encode(path.read_bytes()).decode() for name, path in files.items()}
-    namespace.client.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "serving"}, "data": content})
+    namespace.client.apply(
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "serving"}, "data": content}
+    )
     namespace.client.apply(DEPLOYMENT)
     namespace.client.wait("the engine serves", lambda: namespace.settled("qwen"))
     before = text_of(namespace.client.get("deployments", "qwen"))
@@ -45,7 +47,9 @@ def test_an_engine_behind_https_is_rolled_out_and_rolled_back(cluster, namespace
     assert "answers over HTTPS, which the load client of a Job does not trust" in by_job.stderr
     assert "--load local" in by_job.stderr
     mpctl("rollout", "qwen", "--spec", "ngram", "--load", "local", "--policy", str(policy), *QUICK)
-    (container,) = namespace.client.get("deployments", "qwen")["spec"]["template"]["spec"]["containers"]
+    (container,) = namespace.client.get("deployments", "qwen")["spec"]["template"]["spec"][
+        "containers"
+    ]
     assert any("--speculative-config" in word for word in container["args"])
     (watched,) = mpctl.json("status")["items"]
     assert watched["status"]["state"] == "Ready"

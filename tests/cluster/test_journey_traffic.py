@@ -28,7 +28,11 @@ SENTENCE = " ".join(["words"] * 16)
 QUESTION = "one two three four"  # the scripted engine answers with it
 ROLLOUT = ("rollout", "--spec", "ngram")
 STEPS = (*ROLLOUT, "--traffic-steps", "10,20", "--step-duration", "1s")
-OURS = ("configmaps", "leases", "controllerrevisions")  # ledger, records and the hold: written about, not changed
+OURS = (
+    "configmaps",
+    "leases",
+    "controllerrevisions",
+)  # ledger, records and the hold: written about, not changed
 AT_10 = 7  # ledger entries until 10 % are on the candidate: opened, and one for each of six steps
 
 
@@ -49,13 +53,20 @@ class Users(Meanwhile):
 
     def weights(self):
         """The current weights of the gateway."""
-        routes = (r for r in self.cluster.gateway._routes.values() if r["metadata"]["name"] == "users")
+        routes = (
+            r for r in self.cluster.gateway._routes.values() if r["metadata"]["name"] == "users"
+        )
         (route,) = (r for r in routes if r["metadata"]["namespace"] == self.namespace.name)
-        return tuple((ref["name"], ref["weight"]) for ref in route["spec"]["rules"][0]["backendRefs"])
+        return tuple(
+            (ref["name"], ref["weight"]) for ref in route["spec"]["rules"][0]["backendRefs"]
+        )
 
     def _counts(self):
         routed = self.cluster.gateway.routed
-        return {s: routed[self.namespace.name, s] for s in ("demo-predictor", "demo-candidate-predictor")}
+        return {
+            s: routed[self.namespace.name, s]
+            for s in ("demo-predictor", "demo-candidate-predictor")
+        }
 
     def look(self):
         began, weights, before = time.monotonic(), self.weights(), self._counts()
@@ -95,7 +106,11 @@ class Crowd(Meanwhile):
 
     def ask(self):
         try:
-            (self.answered if ask(self.url, SENTENCE, Host=self.host) == SENTENCE else self.failed).append(SENTENCE)
+            (
+                self.answered
+                if ask(self.url, SENTENCE, Host=self.host) == SENTENCE
+                else self.failed
+            ).append(SENTENCE)
         except OSError as error:
             self.failed.append(repr(error))
 
@@ -158,7 +173,9 @@ def run(mpctl):
 @pytest.fixture
 def short_windows(mpctl):
     """Windows of users' requests of a second: the engines are scripted, so no window differs from another."""
-    (mpctl.directory / "windows.yaml").write_text("traffic_window_s: 1\ntraffic_window_requests: 2\n")
+    (mpctl.directory / "windows.yaml").write_text(
+        "traffic_window_s: 1\ntraffic_window_requests: 2\n"
+    )
     return "--policy", "windows.yaml"
 
 
@@ -169,9 +186,13 @@ def third_node(cluster):
     cluster.remove_node(name)
 
 
-def test_traffic_steps_send_the_requested_shares_and_lose_no_request(cluster, third_node, service, run):
+def test_traffic_steps_send_the_requested_shares_and_lose_no_request(
+    cluster, third_node, service, run
+):
     with Users(cluster, service.namespace) as users:
-        done = run(*ROLLOUT, "--traffic-steps", "5,10,20,40", "--step-duration", "2s", "--keep-baseline")
+        done = run(
+            *ROLLOUT, "--traffic-steps", "5,10,20,40", "--step-duration", "2s", "--keep-baseline"
+        )
     assert "promoted" in done.stderr
     assert users.failed == []
     shares = users.shares()
@@ -204,8 +225,13 @@ def test_a_rollout_killed_during_a_traffic_step_resumes(cluster, service, run):
     run(*STEPS, kill_after=AT_10, code=-signal.SIGKILL)
     (status,) = run.json("status")["items"]
     assert [a["traffic"] for a in status["status"]["arms"]] == ["90 %", "10 %"]
-    names = {route["metadata"]["name"] for route in service.namespace.client.list("httproutes")} - {"users"}
-    assert {"demo-candidate", "demo-candidate-predictor"} <= names  # KServe's, and no traffic of users
+    names = {route["metadata"]["name"] for route in service.namespace.client.list("httproutes")} - {
+        "users"
+    }
+    assert {
+        "demo-candidate",
+        "demo-candidate-predictor",
+    } <= names  # KServe's, and no traffic of users
     with Users(cluster, service.namespace) as users:
         run("resume")
     assert users.failed == []
@@ -214,10 +240,20 @@ def test_a_rollout_killed_during_a_traffic_step_resumes(cluster, service, run):
     assert service.candidate() is None
 
 
-def test_a_candidate_stays_while_a_foreign_edit_of_the_httproute_sends_it_traffic(cluster, service, run):
+def test_a_candidate_stays_while_a_foreign_edit_of_the_httproute_sends_it_traffic(
+    cluster, service, run
+):
     def write(hosts):
         change = json.dumps([{"op": "replace", "path": "/spec/hostnames", "value": hosts}])
-        patch = ("patch", "httproute", "users", "--type=json", "-p", change, "--field-manager=somebody")
+        patch = (
+            "patch",
+            "httproute",
+            "users",
+            "--type=json",
+            "-p",
+            change,
+            "--field-manager=somebody",
+        )
         service.namespace.kubectl(*patch)
 
     run(*STEPS, kill_after=AT_10, code=-signal.SIGKILL)
@@ -239,7 +275,9 @@ def test_impossible_traffic_steps_are_refused_before_anything_changes(cluster, s
     done = run(*ROLLOUT, "--traffic-steps", "10,60", code=9)
     assert "60 % of the traffic" in done.stderr
     assert "at most 50 %" in done.stderr
-    done = run("rollout", "--spec", "ngram", "--keep-baseline", code=9)  # two GPUs: one serves, one is free
+    done = run(
+        "rollout", "--spec", "ngram", "--keep-baseline", code=9
+    )  # two GPUs: one serves, one is free
     assert "the retained baseline's 1 pods and one surge pod" in done.stderr
     done = run(*STEPS, "--strategy", "in-place", code=2)
     assert "--strategy side-by-side" in done.stderr
@@ -253,7 +291,9 @@ def test_impossible_traffic_steps_are_refused_before_anything_changes(cluster, s
     assert "no HTTPRoute of a user" in done.stderr
     offered = done.stderr[done.stderr.index("apiVersion:") :]
     assert "demo-predictor, port: 80" in offered
-    assert {(c.verb, c.resource) for c in cluster.proxy.calls if c.write} == {("update", "inferenceservices")}  # dry
+    assert {(c.verb, c.resource) for c in cluster.proxy.calls if c.write} == {
+        ("update", "inferenceservices")
+    }  # dry
     assert service.text() == service.before
 
 
@@ -288,7 +328,10 @@ def test_the_candidate_is_compared_on_copies_of_users_requests_which_nobody_noti
     assert "copies of 100 % of users' requests" in done.stderr
     assert re.search(r"mirrored 100 %: time per output token \d+\.\d\dx", done.stderr), done.stderr
     assert users.failed == []
-    assert {backend for _, _, backend in users.routed} <= {"demo-predictor", ""}  # no user met the candidate
+    assert {backend for _, _, backend in users.routed} <= {
+        "demo-predictor",
+        "",
+    }  # no user met the candidate
     copies = cluster.gateway.mirrored[service.namespace.name, "demo-candidate-predictor"]
     assert copies > 5
     assert service.route() == service.found
@@ -298,10 +341,14 @@ def test_the_candidate_is_compared_on_copies_of_users_requests_which_nobody_noti
     service.as_it_was()
 
 
-def test_killed_while_requests_are_mirrored_it_resumes_or_rolls_back(cluster, service, run, short_windows):
+def test_killed_while_requests_are_mirrored_it_resumes_or_rolls_back(
+    cluster, service, run, short_windows
+):
     mirror = (*ROLLOUT, "--mirror", "100", "--step-duration", "2s", *short_windows)
     for again in ("resume", "rollback"):
-        run(*mirror, kill_after=AT_10 - 1, code=-signal.SIGKILL)  # begun: the filter is written or about to be
+        run(
+            *mirror, kill_after=AT_10 - 1, code=-signal.SIGKILL
+        )  # begun: the filter is written or about to be
         with Users(cluster, service.namespace) as users:
             run(again)
         assert users.failed == []
@@ -315,11 +362,20 @@ def test_killed_while_requests_are_mirrored_it_resumes_or_rolls_back(cluster, se
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
-def test_killed_after_every_entry_of_a_mirrored_rollout_it_resumes_or_rolls_back(cluster, service, run, short_windows):
+def test_killed_after_every_entry_of_a_mirrored_rollout_it_resumes_or_rolls_back(
+    cluster, service, run, short_windows
+):
     with Users(cluster, service.namespace) as users:
         for entry in itertools.count(1):
             done = run(
-                *ROLLOUT, "--mirror", "100", "--step-duration", "2s", *short_windows, kill_after=entry, code=None
+                *ROLLOUT,
+                "--mirror",
+                "100",
+                "--step-duration",
+                "2s",
+                *short_windows,
+                kill_after=entry,
+                code=None,
             )
             if done.returncode == 0:
                 break
@@ -338,11 +394,19 @@ def test_killed_after_every_entry_of_a_mirrored_rollout_it_resumes_or_rolls_back
 def test_a_gateway_that_lists_no_mirror_is_refused_before_anything_changes(cluster, service, run):
     listed = cluster.client.get("gatewayclasses", CLASS)["status"]["supportedFeatures"]
     try:
-        write = {"status": {"supportedFeatures": [feature for feature in listed if "Mirror" not in feature["name"]]}}
+        write = {
+            "status": {
+                "supportedFeatures": [
+                    feature for feature in listed if "Mirror" not in feature["name"]
+                ]
+            }
+        }
         cluster.client.patch("gatewayclasses", CLASS, write, subresource="status")
         done = run(*ROLLOUT, "--mirror", "100", code=9)
     finally:
-        cluster.client.patch("gatewayclasses", CLASS, {"status": {"supportedFeatures": listed}}, subresource="status")
+        cluster.client.patch(
+            "gatewayclasses", CLASS, {"status": {"supportedFeatures": listed}}, subresource="status"
+        )
     assert f"GatewayClass {CLASS} lists no HTTPRouteRequestMirror" in done.stderr
     service.as_it_was()
 
@@ -364,10 +428,16 @@ def on_users(cluster, namespace, mpctl, tmp_path):
         service = Service(cluster, namespace, {"token_s": 0.05, "slow": slow})
         policy = tmp_path / "policy.yaml"
         policy.write_text(MEASURED_ON_USERS)
-        asked = ("--measure-on", placement, *(("--users-share", "50") if placement == "split" else ()))
+        asked = (
+            "--measure-on",
+            placement,
+            *(("--users-share", "50") if placement == "split" else ()),
+        )
         quick = ("--requests", "4", "--repeats", "2", "--max-tokens", "8", "--bake", "0")
         with Crowd(cluster, namespace) as crowd:
-            done = mpctl(*ROLLOUT, *asked, *quick, "--users-window", "3s", "--policy", str(policy), code=code)
+            done = mpctl(
+                *ROLLOUT, *asked, *quick, "--users-window", "3s", "--policy", str(policy), code=code
+            )
         assert crowd.failed == []
         assert len(crowd.answered) > 50
         assert service.route() == service.found
@@ -391,5 +461,8 @@ def test_a_faster_candidate_is_promoted_on_copies_of_users_requests(on_users):
 
 def test_a_candidate_at_half_the_speed_leaves_users_after_few_requests(on_users):
     done, on_candidate = on_users("split", 4, 5)
-    assert "users are spared the candidate: its time per output token is 2.00x the baseline's" in done.stderr
+    assert (
+        "users are spared the candidate: its time per output token is 2.00x the baseline's"
+        in done.stderr
+    )
     assert on_candidate <= 25

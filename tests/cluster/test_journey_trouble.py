@@ -37,7 +37,9 @@ class Service:
 
     def foreign_edit(self):
         change = '{"spec":{"predictor":{"maxReplicas":3}}}'
-        self.namespace.kubectl("patch", "isvc", "demo", "--type=merge", "-p", change, "--field-manager=somebody")
+        self.namespace.kubectl(
+            "patch", "isvc", "demo", "--type=merge", "-p", change, "--field-manager=somebody"
+        )
         return self.text()
 
 
@@ -78,9 +80,13 @@ def test_the_last_words_of_a_crashed_engine_are_in_the_error(cluster, namespace,
     service.as_it_was()
 
 
-def test_a_side_by_side_rollout_without_a_free_gpu_is_refused_before_anything_changes(cluster, namespace, service, run):
+def test_a_side_by_side_rollout_without_a_free_gpu_is_refused_before_anything_changes(
+    cluster, namespace, service, run
+):
     namespace.client.apply(BUSY.replace("@NAME@", "busy"))
-    namespace.client.wait("it runs", lambda: namespace.client.get("pods", "busy")["status"].get("phase") == "Running")
+    namespace.client.wait(
+        "it runs", lambda: namespace.client.get("pods", "busy")["status"].get("phase") == "Running"
+    )
     version = namespace.client.get("isvc", "demo")["metadata"]["resourceVersion"]
     done = run(*ROLLOUT, code=9)
     assert "no free GPU for a candidate side by side" in done.stderr
@@ -92,22 +98,39 @@ def test_a_side_by_side_rollout_without_a_free_gpu_is_refused_before_anything_ch
     service.as_it_was()
 
 
-def test_a_quota_without_room_for_the_candidate_is_named_before_anything_changes(namespace, service, run):
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": {"hard": {"pods": "1"}}}
+def test_a_quota_without_room_for_the_candidate_is_named_before_anything_changes(
+    namespace, service, run
+):
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "team"},
+        "spec": {"hard": {"pods": "1"}},
+    }
     namespace.client.apply(quota)
     path = f"/api/v1/namespaces/{namespace.name}/resourcequotas/team"
     namespace.client.wait(
-        "it is counted", lambda: namespace.client.request("GET", path).get("status", {}).get("used") == {"pods": "1"}
+        "it is counted",
+        lambda: (
+            namespace.client.request("GET", path).get("status", {}).get("used") == {"pods": "1"}
+        ),
     )
     done = run(*ROLLOUT, code=9)
-    assert "ResourceQuota team has no room for 2 more pods: pods used 1, hard 1, needed 2" in done.stderr
+    assert (
+        "ResourceQuota team has no room for 2 more pods: pods used 1, hard 1, needed 2"
+        in done.stderr
+    )
     service.as_it_was()
     assert run.json("history")["operations"] == []
 
 
-def test_on_a_full_node_accepted_downtime_changes_the_service_in_place(cluster, namespace, service, run):
+def test_on_a_full_node_accepted_downtime_changes_the_service_in_place(
+    cluster, namespace, service, run
+):
     namespace.client.apply(BUSY.replace("@NAME@", "busy"))
-    namespace.client.wait("it runs", lambda: namespace.client.get("pods", "busy")["status"].get("phase") == "Running")
+    namespace.client.wait(
+        "it runs", lambda: namespace.client.get("pods", "busy")["status"].get("phase") == "Running"
+    )
     done = run(*ROLLOUT, "--accept-downtime")
     assert "promoted" in done.stderr
     assert "deploymentStrategy" not in service.text()
@@ -116,10 +139,14 @@ def test_on_a_full_node_accepted_downtime_changes_the_service_in_place(cluster, 
 
 
 def test_a_second_operator_is_refused_while_the_first_is_alive(cluster, namespace, service, run):
-    cluster.pods.rule(lambda pod: {"never_ready": True})  # the first is still waiting when the second comes
+    cluster.pods.rule(
+        lambda pod: {"never_ready": True}
+    )  # the first is still waiting when the second comes
     first = run.start(*ROLLOUT)
     try:
-        namespace.client.wait("it is under way", lambda: namespace.client.find("isvc", "demo-candidate"))
+        namespace.client.wait(
+            "it is under way", lambda: namespace.client.find("isvc", "demo-candidate")
+        )
         done = run("rollback", code=3)
         assert "is held by" in done.stderr
         assert "mpctl rollout" in done.stderr
@@ -146,7 +173,9 @@ def waiting(cluster, namespace, run):
     def during(edit, *, code, seconds="8s"):
         process = run.start(*ROLLOUT, "--timeout", seconds)
         try:
-            namespace.client.wait("it is under way", lambda: namespace.client.find("isvc", "demo-candidate"))
+            namespace.client.wait(
+                "it is under way", lambda: namespace.client.find("isvc", "demo-candidate")
+            )
             edit(process)
         finally:
             _, err = process.communicate(timeout=120)
@@ -157,22 +186,30 @@ def waiting(cluster, namespace, run):
     return during
 
 
-def test_the_commands_after_an_edit_of_the_speculative_setting_work(cluster, namespace, service, run, waiting):
+def test_the_commands_after_an_edit_of_the_speculative_setting_work(
+    cluster, namespace, service, run, waiting
+):
     theirs = '--speculative-config={"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 4}'
     (engine,) = namespace.client.get("isvc", "demo")["spec"]["predictor"]["containers"]
     err = waiting(lambda _: replace_args(namespace, [*engine["args"], theirs]), code=3)
     assert "was changed by somebody at" in err
-    exact, abandon = (next(c for c in commands_in(err) if word in c) for word in ("--exact", "abandon"))
+    exact, abandon = (
+        next(c for c in commands_in(err) if word in c) for word in ("--exact", "abandon")
+    )
     done = run("rollback", code=3)
     assert 'num_speculative_tokens": 5' not in done.stderr  # of the candidate, which was never live
     assert f"+ {theirs}" in done.stderr or "+" in done.stderr
     assert exact in commands_in(done.stderr)
     run(*shlex.split(abandon)[1:])
     assert namespace.client.find("isvc", "demo-candidate") is None
-    assert theirs in namespace.client.get("isvc", "demo")["spec"]["predictor"]["containers"][0]["args"]
+    assert (
+        theirs in namespace.client.get("isvc", "demo")["spec"]["predictor"]["containers"][0]["args"]
+    )
 
 
-def test_a_terminated_rollout_says_what_it_left_and_what_continues_it(cluster, namespace, service, run, waiting):
+def test_a_terminated_rollout_says_what_it_left_and_what_continues_it(
+    cluster, namespace, service, run, waiting
+):
     err = waiting(lambda process: process.send_signal(signal.SIGTERM), code=2, seconds="60s")
     assert "is unfinished: the service runs none, its candidate runs side by side" in err
     rollback = next(c for c in commands_in(err) if "rollback" in c)
@@ -180,12 +217,19 @@ def test_a_terminated_rollout_says_what_it_left_and_what_continues_it(cluster, n
     service.as_it_was()
 
 
-def test_nothing_of_a_deleted_service_stays_unseen_or_on_a_gpu(cluster, namespace, service, run, waiting):
+def test_nothing_of_a_deleted_service_stays_unseen_or_on_a_gpu(
+    cluster, namespace, service, run, waiting
+):
     other = replace(run.mpctl, kubeconfig=run.mpctl.directory / "default")
-    cluster.kubeconfig_for(cluster.admin, other.kubeconfig, namespace="default", server=cluster.proxy.url)
+    cluster.kubeconfig_for(
+        cluster.admin, other.kubeconfig, namespace="default", server=cluster.proxy.url
+    )
     err = waiting(lambda _: namespace.kubectl("delete", "isvc", "demo", "--wait=false"), code=1)
     assert "was deleted; step ready failed" in err
-    namespace.client.wait("its candidate is gone, too", lambda: namespace.client.find("isvc", "demo-candidate") is None)
+    namespace.client.wait(
+        "its candidate is gone, too",
+        lambda: namespace.client.find("isvc", "demo-candidate") is None,
+    )
     done = other("status", "-n", namespace.name)
     assert f"service {namespace.name}/demo is gone" in done.stderr
     assert "is unfinished" in done.stderr
@@ -199,7 +243,9 @@ def commands_in(text):
     return re.findall("'(mpctl [^']+)'", text)
 
 
-def test_a_rollout_over_a_foreign_edit_is_rolled_back_and_keeps_it(cluster, namespace, service, run):
+def test_a_rollout_over_a_foreign_edit_is_rolled_back_and_keeps_it(
+    cluster, namespace, service, run
+):
     run(*ROLLOUT, kill_after=4, code=-signal.SIGKILL)
     edited = service.foreign_edit()
     done = run("resume", code=7)
@@ -258,7 +304,9 @@ def test_a_rollback_after_promotion_keeps_what_others_changed(cluster, namespace
 
 def replace_args(namespace, args):
     patch = [{"op": "replace", "path": "/spec/predictor/containers/0/args", "value": args}]
-    namespace.kubectl("patch", "isvc", "demo", "--type=json", "-p", json.dumps(patch), "--field-manager=somebody")
+    namespace.kubectl(
+        "patch", "isvc", "demo", "--type=json", "-p", json.dumps(patch), "--field-manager=somebody"
+    )
 
 
 def test_a_service_deleted_during_a_rollout_leaves_nothing_behind(cluster, namespace, service, run):
@@ -283,5 +331,6 @@ def test_the_autoscaler_is_pinned_and_restored(cluster, namespace, service, run)
     assert "unpinning the autoscaler" in done.stderr
     assert namespace.client.get("hpa", "demo-queue")["spec"] == spec
     namespace.client.wait(
-        "it scales again", lambda: namespace.client.get("deployments", "demo-predictor")["spec"]["replicas"] == 2
+        "it scales again",
+        lambda: namespace.client.get("deployments", "demo-predictor")["spec"]["replicas"] == 2,
     )

@@ -19,7 +19,11 @@ from .roles import Granted
 _OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _PODS = {
     "replicas": {"type": "integer", "default": 1},
-    "deploymentStrategy": {"type": "string", "enum": ["RollingUpdate", "Recreate"], "default": "RollingUpdate"},
+    "deploymentStrategy": {
+        "type": "string",
+        "enum": ["RollingUpdate", "Recreate"],
+        "default": "RollingUpdate",
+    },
     "image": _OPEN,
     "podAnnotations": _OPEN,
 }
@@ -34,14 +38,27 @@ _SPEC = {
     "deploymentConfig": {"type": "object", "properties": _PODS},
     "autoscalingConfig": _OPEN,
 }
-_SCHEMA = {"type": "object", "properties": {"spec": {"type": "object", "properties": _SPEC}, "status": _OPEN}}
+_SCHEMA = {
+    "type": "object",
+    "properties": {"spec": {"type": "object", "properties": _SPEC}, "status": _OPEN},
+}
 _NAMES = {"kind": "VLLMRuntime", "plural": "vllmruntimes", "singular": "vllmruntime"}
-_VERSION = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": _SCHEMA}}
+_VERSION = {
+    "name": "v1alpha1",
+    "served": True,
+    "storage": True,
+    "schema": {"openAPIV3Schema": _SCHEMA},
+}
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
     "metadata": {"name": "vllmruntimes.production-stack.vllm.ai"},
-    "spec": {"group": "production-stack.vllm.ai", "scope": "Namespaced", "names": _NAMES, "versions": [_VERSION]},
+    "spec": {
+        "group": "production-stack.vllm.ai",
+        "scope": "Namespaced",
+        "names": _NAMES,
+        "versions": [_VERSION],
+    },
 }
 RUNTIME = """\
 apiVersion: production-stack.vllm.ai/v1alpha1
@@ -64,7 +81,9 @@ def deployment_of(runtime):
     spec, metadata = runtime["spec"], runtime["metadata"]
     pods, config, port = spec["deploymentConfig"], spec["vllmConfig"], spec["vllmConfig"]["port"]
     labels = {"app": metadata["name"], **metadata.get("labels", {})}
-    owner = {key: runtime[key] for key in ("apiVersion", "kind")} | {key: metadata[key] for key in ("name", "uid")}
+    owner = {key: runtime[key] for key in ("apiVersion", "kind")} | {
+        key: metadata[key] for key in ("name", "uid")
+    }
     container = {
         "name": "vllm",
         "image": f"{pods['image']['registry']}/{pods['image']['name']}",
@@ -130,7 +149,9 @@ def chat(cluster, namespace):
 
 
 def arguments(namespace):
-    (container,) = namespace.client.get("deployments", "chat")["spec"]["template"]["spec"]["containers"]
+    (container,) = namespace.client.get("deployments", "chat")["spec"]["template"]["spec"][
+        "containers"
+    ]
     return container["args"]
 
 
@@ -143,7 +164,9 @@ def test_a_vllm_runtime_is_rolled_out_and_rolled_back_exactly(chat, cluster, mpc
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
     granted = Granted(cluster, chat.name)
-    granted.documents = roles("operator", chat.name, to=[subject_of("user:operator")], deployments=True)
+    granted.documents = roles(
+        "operator", chat.name, to=[subject_of("user:operator")], deployments=True
+    )
     granted.apply()
     mine = mpctl.as_user(granted.user)
     before = text_of(chat.client.get("vllmruntimes", "chat"))
@@ -158,7 +181,17 @@ def test_a_vllm_runtime_is_rolled_out_and_rolled_back_exactly(chat, cluster, mpc
     mine("rollback", "chat")
     assert text_of(chat.client.get("vllmruntimes", "chat")) == before
     assert arguments(chat)[-1] == "--served-model-name=qwen"
-    mine("rollout", "chat", "--spec", "ngram", "--strategy", "in-place", "--policy", str(policy), *QUICK)
+    mine(
+        "rollout",
+        "chat",
+        "--spec",
+        "ngram",
+        "--strategy",
+        "in-place",
+        "--policy",
+        str(policy),
+        *QUICK,
+    )
     assert any("--speculative-config" in word for word in arguments(chat))
     mine("rollback", "chat")
     assert text_of(chat.client.get("vllmruntimes", "chat")) == before

@@ -23,9 +23,13 @@ def kubectl(cluster, namespace, tmp_path):
     ):
         script = programs / name
         # What an installer writes for an entry point.
-        script.write_text(f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+        script.write_text(
+            f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n"
+        )
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    config = cluster.kubeconfig_for(cluster.admin, tmp_path / "kubeconfig", namespace=namespace.name)
+    config = cluster.kubeconfig_for(
+        cluster.admin, tmp_path / "kubeconfig", namespace=namespace.name
+    )
     environment = {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "KUBECONFIG": str(config),
@@ -90,8 +94,14 @@ def test_kustomize_makes_of_the_base_what_watch_install_prints(cluster, mpctl, t
     base.mkdir()
     (base / "watch.yaml").write_text(mpctl("watch", "install", "-A", "--image", "mpctl").stdout)
     replaced = {"name": "mpctl", "newName": image, "digest": f"sha256:{'a' * 64}"}
-    (base / "kustomization.yaml").write_text(yaml.safe_dump({"resources": ["watch.yaml"], "images": [replaced]}))
+    (base / "kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["watch.yaml"], "images": [replaced]})
+    )
     rendered = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(base))))
     printed = mpctl("watch", "install", "-A", "--image", f"{image}@sha256:{'a' * 64}").stdout
-    name = lambda record: (record["kind"], record["metadata"]["name"], record["metadata"].get("namespace", ""))  # noqa: E731
+    name = lambda record: (  # noqa: E731
+        record["kind"],
+        record["metadata"]["name"],
+        record["metadata"].get("namespace", ""),
+    )
     assert sorted(rendered, key=name) == sorted(yaml.safe_load_all(printed), key=name)

@@ -16,21 +16,30 @@ def with_key():
     """The engine takes its key from a Secret."""
     service = yaml.safe_load(CONTAINERS)
     (container,) = service["spec"]["predictor"]["containers"]
-    container["env"] = [{"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "key", "key": "key"}}}]
+    container["env"] = [
+        {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "key", "key": "key"}}}
+    ]
     return service
 
 
 def load_objects(namespace):
     """Names of the objects of load Jobs."""
     chosen = "mpctl.dev/part=load"
-    listings = [namespace.client.list(kind, labels=chosen) for kind in ("jobs", "configmaps", "pods")]
+    listings = [
+        namespace.client.list(kind, labels=chosen) for kind in ("jobs", "configmaps", "pods")
+    ]
     return [record["metadata"]["name"] for listed in listings for record in listed]
 
 
 def test_a_job_of_the_engines_image_sends_the_load_and_is_removed(cluster, namespace, mpctl):
     pods = {}
     cluster.pods.rule(lambda pod: pods.update({pod["metadata"]["uid"]: pod}) or {"script": STEADY})
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"key": KEY}}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "key"},
+        "stringData": {"key": KEY},
+    }
     namespace.client.apply(secret)
     namespace.deploy(with_key())
     done = mpctl("bench", *FEW)
@@ -51,7 +60,9 @@ def test_no_measured_block_is_sent_again_after_a_kill(cluster, namespace, mpctl,
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
     few = ("--requests", "4", "--repeats", "4", "--max-tokens", "16", "--policy", str(policy))
-    killed = mpctl("rollout", "--spec", "ngram", *few, code=-9, kill_after=7, killer="killed_sending")
+    killed = mpctl(
+        "rollout", "--spec", "ngram", *few, code=-9, kill_after=7, killer="killed_sending"
+    )
     measured = sent(killed.stdout)
     (pod,) = namespace.client.list("pods", labels="mpctl.dev/part=load")
     log = cluster.pods.named(namespace.name, pod["metadata"]["name"]).log("load")
@@ -71,7 +82,10 @@ def sent(text):
     return [line for line in text.splitlines() if line.startswith("block ")]
 
 
-PREPARED = {"lifecycle": {"postStart": {"exec": {"command": ["true"]}}}, "envFrom": [{"secretRef": {"name": "hers"}}]}
+PREPARED = {
+    "lifecycle": {"postStart": {"exec": {"command": ["true"]}}},
+    "envFrom": [{"secretRef": {"name": "hers"}}],
+}
 
 
 def test_a_prepared_job_gets_nothing_and_is_deleted(cluster, namespace, mpctl, tmp_path):
@@ -85,7 +99,9 @@ def test_a_prepared_job_gets_nothing_and_is_deleted(cluster, namespace, mpctl, t
     mpctl("rollout", "--spec", "ngram", *few, code=-9, kill_after=2, killer="killed_sending")
     (job,) = namespace.client.list("jobs", labels="mpctl.dev/part=load")
     namespace.client.delete("jobs", job["metadata"]["name"])
-    namespace.client.wait("its pod is gone", lambda: not namespace.client.list("pods", labels="mpctl.dev/part=load"))
+    namespace.client.wait(
+        "its pod is gone", lambda: not namespace.client.list("pods", labels="mpctl.dev/part=load")
+    )
     theirs = {"apiVersion": "batch/v1", "kind": "Job", "spec": job["spec"]}
     theirs["metadata"] = {"name": "prepared", "labels": job["metadata"]["labels"]}
     theirs["spec"].pop("selector")
@@ -96,7 +112,9 @@ def test_a_prepared_job_gets_nothing_and_is_deleted(cluster, namespace, mpctl, t
 
     def ready():
         pods = namespace.client.list("pods", labels="job-name=prepared")
-        running = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
+        running = [
+            pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"
+        ]
         return cluster.pods.named(namespace.name, running[0]).log("load") if running else None
 
     log = namespace.client.wait("the prepared pod runs", ready)
@@ -105,8 +123,12 @@ def test_a_prepared_job_gets_nothing_and_is_deleted(cluster, namespace, mpctl, t
     namespace.client.wait("nothing of a Job is left", lambda: not load_objects(namespace))
 
 
-def test_a_deleted_pod_invalidates_its_block_which_is_sent_again(cluster, namespace, mpctl, tmp_path):
-    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.2}})  # long blocks, to be cut off in the middle
+def test_a_deleted_pod_invalidates_its_block_which_is_sent_again(
+    cluster, namespace, mpctl, tmp_path
+):
+    cluster.pods.rule(
+        lambda pod: {"script": {"token_s": 0.2}}
+    )  # long blocks, to be cut off in the middle
     namespace.deploy(CONTAINERS)
     run = tmp_path / "run.json.gz"
     some = ("--requests", "4", "--repeats", "1", "--max-tokens", "16", "--concurrency", "2")
@@ -117,7 +139,9 @@ def test_a_deleted_pod_invalidates_its_block_which_is_sent_again(cluster, namesp
         names = [pod["metadata"]["name"] for pod in pods]
         log = cluster.pods.named(namespace.name, names[0]).log("load") if names else None
         lines = sent(log.read_text()) if log and log.exists() else []
-        measured = [line for line in lines if "4 requests to http://100." in line]  # before it is the calibration
+        measured = [
+            line for line in lines if "4 requests to http://100." in line
+        ]  # before it is the calibration
         return names[0] if measured else None
 
     namespace.client.delete("pods", namespace.client.wait("the pod sends", pod_that_sends))
@@ -131,7 +155,9 @@ def test_a_deleted_pod_invalidates_its_block_which_is_sent_again(cluster, namesp
     namespace.client.wait("nothing of the Job is left", lambda: not load_objects(namespace))
 
 
-def test_an_image_that_cannot_be_pulled_is_named_and_the_service_is_unchanged(cluster, namespace, mpctl):
+def test_an_image_that_cannot_be_pulled_is_named_and_the_service_is_unchanged(
+    cluster, namespace, mpctl
+):
     is_load = lambda pod: pod["metadata"]["labels"].get("mpctl.dev/part") == "load"  # noqa: E731
     cluster.pods.rule(lambda pod: {"pull_fails": True} if is_load(pod) else {"script": STEADY})
     namespace.deploy(CONTAINERS)

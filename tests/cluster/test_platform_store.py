@@ -41,7 +41,9 @@ def store(client, namespace, who="a@b"):
 
 
 def entry(last, **data):
-    return Entry.after(last, at=NOW, operation="rollout-1", event=Event.BEGUN, who="a@b", step="s", data=data)
+    return Entry.after(
+        last, at=NOW, operation="rollout-1", event=Event.BEGUN, who="a@b", step="s", data=data
+    )
 
 
 def revision(number, text="x\n"):
@@ -68,13 +70,17 @@ def test_an_append_of_unknown_outcome_is_recorded_once(cluster, reach, namespace
     assert [e.seq for e in mine.entries()] == [1, 2]
 
 
-def test_an_edited_ledger_is_refused_by_the_server_and_a_removed_entry_is_found_out(reach, namespace):
+def test_an_edited_ledger_is_refused_by_the_server_and_a_removed_entry_is_found_out(
+    reach, namespace
+):
     mine, last = store(reach(), namespace), None
     for number in range(3):
         last = entry(last, n=number)
         mine.append(last)
     with pytest.raises(Exception, match=r"immutable|Forbidden|Invalid"):
-        namespace.client.patch("controllerrevisions", "mpctl-demo.ledger-2", {"data": {"data": {"n": 7}}})
+        namespace.client.patch(
+            "controllerrevisions", "mpctl-demo.ledger-2", {"data": {"data": {"n": 7}}}
+        )
     namespace.client.delete("controllerrevisions", "mpctl-demo.ledger-2")
     with pytest.raises(Tampered, match="entry 2 of the ledger of demo is missing or forged"):
         mine.entries()
@@ -84,14 +90,18 @@ def test_a_record_that_another_writer_replaced_is_not_read(reach, namespace):
     mine = store(reach(), namespace)
     mine.save("rollout-1", "block", {"samples": [1]})
     (item,) = namespace.client.list("configmaps", labels="mpctl.dev/part=record")
-    namespace.client.patch("configmaps", item["metadata"]["name"], {"binaryData": {"record": "AAAA"}})
+    namespace.client.patch(
+        "configmaps", item["metadata"]["name"], {"binaryData": {"record": "AAAA"}}
+    )
     with pytest.raises(Tampered, match="does not hold what was kept of rollout-1, last written by"):
         store(reach(), namespace).load("rollout-1", "block")
 
 
 def test_a_record_larger_than_an_object_is_read_back_whole(reach, namespace):
     mine = store(reach(), namespace)
-    record = {"samples": [os.urandom(400).hex() for _ in range(3000)]}  # 2.4 MB of what cannot be compressed much
+    record = {
+        "samples": [os.urandom(400).hex() for _ in range(3000)]
+    }  # 2.4 MB of what cannot be compressed much
     mine.save("rollout-1", "block", record)
     assert mine.load("rollout-1", "block") == record
     mine.save("rollout-1", "block", {"small": 1})
@@ -107,11 +117,16 @@ def test_a_revision_is_kept_for_good(reach, namespace):
         mine.add_revision(revision(1, "y\n"))
     assert mine.revisions() == (revision(1),)
     with pytest.raises(Exception, match=r"immutable|Forbidden|Invalid"):
-        namespace.client.patch("controllerrevisions", "mpctl-demo.revision-1", {"data": {"text": "changed"}})
+        namespace.client.patch(
+            "controllerrevisions", "mpctl-demo.revision-1", {"data": {"text": "changed"}}
+        )
 
 
 def test_a_lease_has_one_holder_and_is_released(reach, namespace):
-    mine, other = Lease(reach(), namespace.name, "demo", "a@b"), Lease(reach(), namespace.name, "demo", "c@d")
+    mine, other = (
+        Lease(reach(), namespace.name, "demo", "a@b"),
+        Lease(reach(), namespace.name, "demo", "c@d"),
+    )
     with mine.hold("rollout"):
         assert "a@b, mpctl rollout" in other.holder()
         with pytest.raises(Conflict, match=r"held by a@b, mpctl rollout"), other.hold("rollback"):
@@ -149,7 +164,9 @@ def test_a_lease_whose_heartbeat_stands_still_is_taken_over(reach, namespace):
             "spec": {"holderIdentity": "gone", "renewTime": "2026-01-01T00:00:00.000000Z"},
         },
     )
-    mine = Lease(reach(), namespace.name, "demo", "a@b", pause=looks.append, elapsed=lambda: sum(looks))
+    mine = Lease(
+        reach(), namespace.name, "demo", "a@b", pause=looks.append, elapsed=lambda: sum(looks)
+    )
     with mine.hold("resume"):
         assert sum(looks) >= DURATION_S  # the time that the Lease claims decides nothing
         assert namespace.client.get("leases", "mpctl-demo")["spec"]["leaseTransitions"] == 2
@@ -166,7 +183,9 @@ def test_a_late_heartbeat_keeps_the_lease(reach, namespace):
         namespace.client.patch("leases", "mpctl-demo", old)
 
         def beat(_):
-            namespace.client.patch("leases", "mpctl-demo", {"spec": {"renewTime": "2026-01-01T00:00:05.000000Z"}})
+            namespace.client.patch(
+                "leases", "mpctl-demo", {"spec": {"renewTime": "2026-01-01T00:00:05.000000Z"}}
+            )
 
         with (
             pytest.raises(Conflict, match="held by"),

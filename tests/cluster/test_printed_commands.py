@@ -9,7 +9,14 @@ from tests.printed import CELL, is_endless, pasted, sign_verdict
 
 from .objects import ANY_SPEED, CONTAINERS
 
-QUICK = {"REQUESTS": "4", "REPEATS": "5", "MAX_TOKENS": "8", "INTERVAL": "1s", "LOAD": "local", "POLICY": "policy.yaml"}
+QUICK = {
+    "REQUESTS": "4",
+    "REPEATS": "5",
+    "MAX_TOKENS": "8",
+    "INTERVAL": "1s",
+    "LOAD": "local",
+    "POLICY": "policy.yaml",
+}
 
 
 @pytest.mark.nightly
@@ -20,7 +27,9 @@ def test_printed_commands_can_be_pasted(cluster, namespace, mpctl):
     (mpctl.directory / "service.yaml").write_text(CONTAINERS)
     mpctl.environment.update({f"MPCTL_{name}": value for name, value in QUICK.items()})
     elsewhere = replace(mpctl, kubeconfig=mpctl.directory / "default")
-    cluster.kubeconfig_for(cluster.admin, elsewhere.kubeconfig, namespace="default", server=cluster.proxy.url)
+    cluster.kubeconfig_for(
+        cluster.admin, elsewhere.kubeconfig, namespace="default", server=cluster.proxy.url
+    )
     there = ("-n", namespace.name)
     elsewhere("bench", "demo", "--spec", "ngram", *there, "--run", "run.json.gz")
     elsewhere("rollout", "demo", "--spec", "ngram", *there)

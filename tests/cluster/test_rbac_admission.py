@@ -16,7 +16,9 @@ from .unmeasured import Unmeasured
 @pytest.fixture
 def oscar(cluster, namespace, mpctl, as_oscar):
     """mpctl as an operator whom the policies limit."""
-    printed = mpctl("rbac", "-n", namespace.name, "--to", "user:oscar", "--admission-policy", "-o", "json").stdout
+    printed = mpctl(
+        "rbac", "-n", namespace.name, "--to", "user:oscar", "--admission-policy", "-o", "json"
+    ).stdout
     cluster.kubectl("apply", "-f", "-", stdin=printed)
     yield mpctl.as_user(cluster.user("oscar"))
     cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", "-", stdin=printed)
@@ -31,7 +33,13 @@ def config_map(name):
 SERVING = {
     "metadata": {"labels": {"serving.kserve.io/inferenceservice": "demo"}},
     "spec": {
-        "containers": [{"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "command": ["python3"]}],
+        "containers": [
+            {
+                "name": "kserve-container",
+                "image": "vllm/vllm-openai:v0.32.0",
+                "command": ["python3"],
+            }
+        ],
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         "securityContext": {"runAsUser": 1000, "fsGroup": 1000},
         "nodeSelector": {"kubernetes.io/os": "linux"},
@@ -90,44 +98,63 @@ ATTACKS = {
     "the node's memory": volume(emptyDir={"medium": "Memory"}),
     "a port of the node": job(f"{CONTAINER}/ports", [{"containerPort": 80, "hostPort": 80}]),
     "privileges": job(f"{CONTAINER}/securityContext", {"privileged": True}),
-    "a capability": job(f"{CONTAINER}/securityContext/capabilities", {"drop": ["ALL"], "add": ["SYS_ADMIN"]}),
+    "a capability": job(
+        f"{CONTAINER}/securityContext/capabilities", {"drop": ["ALL"], "add": ["SYS_ADMIN"]}
+    ),
     "all capabilities": job(f"{CONTAINER}/securityContext/capabilities", {}),
     "no seccomp profile": job(f"{POD}/securityContext/seccompProfile", {"type": "Unconfined"}),
-    "a sysctl": job(f"{POD}/securityContext/sysctls", [{"name": "kernel.shm_rmid_forced", "value": "1"}]),
+    "a sysctl": job(
+        f"{POD}/securityContext/sysctls", [{"name": "kernel.shm_rmid_forced", "value": "1"}]
+    ),
     "a writable root": job(f"{CONTAINER}/securityContext/readOnlyRootFilesystem", False),
     "an init container": job(f"{POD}/initContainers", [{"name": "a", "image": "busybox"}]),
     "a second container": job(
-        f"{POD}/containers", [*job()["spec"]["template"]["spec"]["containers"], {"name": "a", "image": "b"}]
+        f"{POD}/containers",
+        [*job()["spec"]["template"]["spec"]["containers"], {"name": "a", "image": "b"}],
     ),
     "a hook": job(f"{CONTAINER}/lifecycle", HOOK),
     "a probe": job(f"{CONTAINER}/livenessProbe", PROBE),
-    "a device": job(f"{CONTAINER}/resources/limits", {"cpu": "1", "memory": "4Gi", "nvidia.com/gpu": "1"}),
-    "a GPU by a claim": job(f"{POD}/resourceClaims", [{"name": "gpu", "resourceClaimTemplateName": "one-l4"}]),
-    "every GPU by the runtime": job(f"{CONTAINER}/env", [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]),
+    "a device": job(
+        f"{CONTAINER}/resources/limits", {"cpu": "1", "memory": "4Gi", "nvidia.com/gpu": "1"}
+    ),
+    "a GPU by a claim": job(
+        f"{POD}/resourceClaims", [{"name": "gpu", "resourceClaimTemplateName": "one-l4"}]
+    ),
+    "every GPU by the runtime": job(
+        f"{CONTAINER}/env", [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    ),
     "a whole node's memory": job(f"{CONTAINER}/resources/limits/memory", "512Gi"),
     "no limit": job(f"{CONTAINER}/resources", {}),
     "a node by name": job(f"{POD}/nodeName", "control-plane"),
     "every taint": job(f"{POD}/tolerations", [{"operator": "Exists"}]),
-    "the control plane's taint": job(f"{POD}/tolerations", [{"key": "node-role.kubernetes.io/control-plane"}]),
+    "the control plane's taint": job(
+        f"{POD}/tolerations", [{"key": "node-role.kubernetes.io/control-plane"}]
+    ),
     "another's pods kept away": job(f"{POD}/affinity/podAntiAffinity", {}),
     "a high priority": job(f"{POD}/priorityClassName", "system-node-critical"),
     "a pull secret": job(f"{POD}/imagePullSecrets", [{"name": "team-b"}]),
     "a runtime class": job(f"{POD}/runtimeClassName", "nvidia"),
     "another scheduler": job(f"{POD}/schedulerName", "mine"),
-    "names of hosts": job(f"{POD}/hostAliases", [{"ip": "10.0.0.1", "hostnames": ["demo-predictor"]}]),
+    "names of hosts": job(
+        f"{POD}/hostAliases", [{"ip": "10.0.0.1", "hostnames": ["demo-predictor"]}]
+    ),
     "another DNS": job(f"{POD}/dnsPolicy", "Default"),
     "another's pods taken over": taking_over(),
     "a thousand pods": job("parallelism", 1000),
     "a Job without end": job("activeDeadlineSeconds", 10_000_000),
     "retries": job("backoffLimit", 6),
     "a Job of another controller": job("managedBy", "example.com/mine"),
-    "a label of a Service": job("template/metadata/labels/serving.kserve.io~inferenceservice", "other"),
+    "a label of a Service": job(
+        "template/metadata/labels/serving.kserve.io~inferenceservice", "other"
+    ),
     "an annotation of the node": job("template/metadata/annotations/x", "y"),
 }
 for _document in ATTACKS.values():
     _labels = _document.get("spec", {}).get("template", {}).get("metadata", {}).get("labels", {})
     if "serving.kserve.io~inferenceservice" in _labels:
-        _labels["serving.kserve.io/inferenceservice"] = _labels.pop("serving.kserve.io~inferenceservice")
+        _labels["serving.kserve.io/inferenceservice"] = _labels.pop(
+            "serving.kserve.io~inferenceservice"
+        )
 
 
 @pytest.fixture
@@ -140,7 +167,11 @@ def as_oscar(cluster, namespace):
 
 def refusal(client, method, collection, document, name=""):
     """Try a write without its effect; why the API server refuses it, empty if it does not."""
-    path = f"/apis/{document['apiVersion']}" if "/" in document["apiVersion"] else f"/api/{document['apiVersion']}"
+    path = (
+        f"/apis/{document['apiVersion']}"
+        if "/" in document["apiVersion"]
+        else f"/api/{document['apiVersion']}"
+    )
     path += f"/namespaces/{client.namespace}/{collection}" + (f"/{name}" if name else "")
     try:
         client.request(method, path, document, dryRun="All", fieldValidation="Strict")
@@ -151,13 +182,17 @@ def refusal(client, method, collection, document, name=""):
 
 def tried(client, document):
     """Try to create an object; why that is refused."""
-    return refusal(client, "POST", {"ConfigMap": "configmaps", "Job": "jobs"}[document["kind"]], document)
+    return refusal(
+        client, "POST", {"ConfigMap": "configmaps", "Job": "jobs"}[document["kind"]], document
+    )
 
 
 @pytest.mark.usefixtures("oscar")
 def test_an_operator_writes_objects_of_mpctl_alone(namespace, as_oscar):
     policy = "ValidatingAdmissionPolicy"
-    namespace.client.wait("the policies hold", lambda: policy in tried(as_oscar, config_map("application")))
+    namespace.client.wait(
+        "the policies hold", lambda: policy in tried(as_oscar, config_map("application"))
+    )
     refused = {name: tried(as_oscar, attack) for name, attack in ATTACKS.items()}
     assert {name: text for name, text in refused.items() if policy not in text} == {}
     for harmless in (config_map("mpctl-demo-ledger-0"), job()):
@@ -167,14 +202,18 @@ def test_an_operator_writes_objects_of_mpctl_alone(namespace, as_oscar):
 def with_backends(route, **weights):
     changed = copy.deepcopy(route)
     changed["spec"]["rules"][0]["backendRefs"] = [
-        {"name": name.replace("_", "-"), "port": 80, "weight": weight} for name, weight in weights.items()
+        {"name": name.replace("_", "-"), "port": 80, "weight": weight}
+        for name, weight in weights.items()
     ]
     return changed
 
 
 def with_mirror(route, service, **fields):
     changed = copy.deepcopy(route)
-    mirror = {"type": "RequestMirror", "requestMirror": {"backendRef": {"name": service, "port": 80, **fields}}}
+    mirror = {
+        "type": "RequestMirror",
+        "requestMirror": {"backendRef": {"name": service, "port": 80, **fields}},
+    }
     changed["spec"]["rules"][0]["filters"] = [mirror]
     return changed
 
@@ -198,25 +237,40 @@ def test_an_operator_routes_users_to_a_service_and_its_candidate_alone(namespace
     namespace.deploy(CONTAINERS)
     plain = taken_route(namespace.client)
     namespace.client.wait(
-        "the policies hold", lambda: "Policy" in replaced(namespace, as_oscar, with_backends(plain, evil=1))
+        "the policies hold",
+        lambda: "Policy" in replaced(namespace, as_oscar, with_backends(plain, evil=1)),
     )
     (rule,) = plain["spec"]["rules"]
     redirect = {"type": "RequestRedirect", "requestRedirect": {"hostname": "evil.example.com"}}
     attacks = {
         "all traffic to another Service": with_backends(plain, evil=1),
         "a share to another Service": with_backends(plain, demo_predictor=9, evil=1),
-        "a share to another's candidate": with_backends(plain, demo_predictor=9, other_candidate_predictor=1),
+        "a share to another's candidate": with_backends(
+            plain, demo_predictor=9, other_candidate_predictor=1
+        ),
         "no backend": with_backends(plain),
         "a mirror to another Service": with_mirror(plain, "evil"),
-        "a mirror to another namespace": with_mirror(plain, "demo-candidate-predictor", namespace="evil"),
+        "a mirror to another namespace": with_mirror(
+            plain, "demo-candidate-predictor", namespace="evil"
+        ),
         "a redirect": {**plain, "spec": {**plain["spec"], "rules": [{"filters": [redirect]}]}},
         "another host": {**plain, "spec": {**plain["spec"], "hostnames": ["bank.example.com"]}},
         "another gateway": {**plain, "spec": {**plain["spec"], "parentRefs": [{"name": "other"}]}},
-        "a second rule": {**plain, "spec": {**plain["spec"], "rules": [rule, {**rule, "matches": []}]}},
-        "an annotation": {**plain, "metadata": {**plain["metadata"], "annotations": {"proxy/snippet": "x"}}},
+        "a second rule": {
+            **plain,
+            "spec": {**plain["spec"], "rules": [rule, {**rule, "matches": []}]},
+        },
+        "an annotation": {
+            **plain,
+            "metadata": {**plain["metadata"], "annotations": {"proxy/snippet": "x"}},
+        },
     }
     refused = {name: replaced(namespace, as_oscar, attack) for name, attack in attacks.items()}
-    assert {name: text for name, text in refused.items() if "denied request: operators of mpctl" not in text} == {}
+    assert {
+        name: text
+        for name, text in refused.items()
+        if "denied request: operators of mpctl" not in text
+    } == {}
     split = with_backends(plain, demo_predictor=90, demo_candidate_predictor=10)
     for done in (
         split,
@@ -224,7 +278,9 @@ def test_an_operator_routes_users_to_a_service_and_its_candidate_alone(namespace
         with_mirror(plain, "demo-candidate-predictor"),
     ):
         assert replaced(namespace, as_oscar, done) == "allowed"
-    namespace.client.apply({k: split[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "users"}})
+    namespace.client.apply(
+        {k: split[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "users"}}
+    )
     current = namespace.client.get("httproutes", "users")
     assert replaced(namespace, as_oscar, with_backends(current, demo_predictor=1)) == "allowed"
 
@@ -264,14 +320,23 @@ NO_RESTORE = {
 }
 
 
-def test_a_policy_that_denies_only_the_restore_is_named_and_the_rollback_continues(cluster, namespace, mpctl):
+def test_a_policy_that_denies_only_the_restore_is_named_and_the_rollback_continues(
+    cluster, namespace, mpctl
+):
     namespace.deploy(CONTAINERS)
     run = Unmeasured(mpctl)
     before = text_of(namespace.client.get("isvc", "demo"))
     run("rollout", "--spec", "ngram", "-y")
     name, api = f"no-restore-{namespace.name}", "admissionregistration.k8s.io/v1"
-    selector = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}}}
-    policy = {"apiVersion": api, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": NO_RESTORE}
+    selector = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}}
+    }
+    policy = {
+        "apiVersion": api,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": NO_RESTORE,
+    }
     spec = {"policyName": name, "validationActions": ["Deny"], "matchResources": selector}
     binding = {**policy, "kind": "ValidatingAdmissionPolicyBinding", "spec": spec}
     for document in (policy, binding):
@@ -291,7 +356,9 @@ def denied(namespace):
     """Whether a restore would be refused now."""
     isvc = namespace.client.get("isvc", "demo")
     args = isvc["spec"]["predictor"]["containers"][0]["args"]
-    isvc["spec"]["predictor"]["containers"][0]["args"] = [a for a in args if not a.startswith("--speculative")]
+    isvc["spec"]["predictor"]["containers"][0]["args"] = [
+        a for a in args if not a.startswith("--speculative")
+    ]
     path = f"/apis/serving.kserve.io/v1beta1/namespaces/{namespace.name}/inferenceservices/demo"
     try:
         namespace.client.request("PUT", path, isvc, dryRun="All")

@@ -31,7 +31,10 @@ class Edited:
 
     def __init__(self, cluster, folder):
         name = f"t-{secrets.token_hex(3)}"
-        self.home, self.account = f"{name}-watch", f"system:serviceaccount:{name}-watch:{name_of(name)}"
+        self.home, self.account = (
+            f"{name}-watch",
+            f"system:serviceaccount:{name}-watch:{name_of(name)}",
+        )
         cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         self.cluster, self.namespace = cluster, Namespace(cluster, name)
         self.client = self.namespace.client
@@ -41,13 +44,17 @@ class Edited:
         install = ("watch", "install", "-n", name, "--home", self.home, "--image", "mpctl:1")
         printed = [self.mpctl(*install, "--watch-policy", str(policy)).stdout]
         printed.append(self.mpctl("rbac", "-n", name, "--to", "user:oscar").stdout)
-        documents = [d for text in printed for d in yaml.safe_load_all(text) if d["kind"] != "PodMonitor"]
+        documents = [
+            d for text in printed for d in yaml.safe_load_all(text) if d["kind"] != "PodMonitor"
+        ]
         for document in documents:
             if document["kind"] == "Deployment":
                 document["spec"]["replicas"] = 0
         self.installed = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
         cluster.kubectl("apply", "-f", "-", stdin=self.installed)
-        cluster.kubectl("create", "rolebinding", "eddie", "--clusterrole=edit", "--user=eddie", "-n", name)
+        cluster.kubectl(
+            "create", "rolebinding", "eddie", "--clusterrole=edit", "--user=eddie", "-n", name
+        )
         self.user = cluster.user("eddie")
         self.eddie = cluster.client_for(self.user, name)
         self.oscar = Unmeasured(self.mpctl.as_user(cluster.user("oscar")))
@@ -85,7 +92,10 @@ def revision(name):
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": {"name": name, "labels": {"mpctl.dev/service": "demo", "mpctl.dev/part": "ledger"}},
+        "metadata": {
+            "name": name,
+            "labels": {"mpctl.dev/service": "demo", "mpctl.dev/part": "ledger"},
+        },
         "revision": 99,
         "data": {},
     }
@@ -98,13 +108,19 @@ def token_of(where, account):
 
 
 def vars_of(edited):
-    return {"home": edited.home, "watch": name_of(edited.namespace.name), "namespace": edited.namespace.name}
+    return {
+        "home": edited.home,
+        "watch": name_of(edited.namespace.name),
+        "namespace": edited.namespace.name,
+    }
 
 
 def pod_as_the_watch(edited):
     container = {"name": "a", "image": "busybox"}
     spec = {"serviceAccountName": name_of(edited.namespace.name), "containers": [container]}
-    edited.eddie.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "thief"}, "spec": spec})
+    edited.eddie.apply(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "thief"}, "spec": spec}
+    )
 
 
 def binding(edited):
@@ -120,7 +136,9 @@ def binding(edited):
 
 
 def newest_revision(edited):
-    return edited.client.list("controllerrevisions", labels="mpctl.dev/service=demo")[-1]["metadata"]["name"]
+    return edited.client.list("controllerrevisions", labels="mpctl.dev/service=demo")[-1][
+        "metadata"
+    ]["name"]
 
 
 REFUSED = {
@@ -138,13 +156,21 @@ REFUSED = {
         "configmaps", name_of(e.namespace.name), {"data": {"watch.yaml": "fall_back: false"}}
     ),
     "the watch's Lease taken": lambda e: e.eddie.within(e.home).apply(
-        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": lease_of(e.namespace.name)}}
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": lease_of(e.namespace.name)},
+        }
     ),
     "the operator's role bound": binding,
     "a forged ledger entry": lambda e: e.eddie.apply(revision("mpctl-demo.ledger-99")),
-    "an entry changed": lambda e: e.eddie.patch("controllerrevisions", newest_revision(e), {"revision": 7}),
+    "an entry changed": lambda e: e.eddie.patch(
+        "controllerrevisions", newest_revision(e), {"revision": 7}
+    ),
     "an entry deleted": lambda e: e.eddie.delete("controllerrevisions", newest_revision(e)),
-    "the service changed": lambda e: e.eddie.patch("isvc", "demo", {"metadata": {"labels": {"a": "b"}}}),
+    "the service changed": lambda e: e.eddie.patch(
+        "isvc", "demo", {"metadata": {"labels": {"a": "b"}}}
+    ),
     "a candidate created": lambda e: e.eddie.apply(
         {**yaml.safe_load(CONTAINERS), "metadata": {"name": "demo-candidate"}}
     ),
@@ -157,7 +183,11 @@ REFUSED = {
         }
     ),
     "a status of the watch": lambda e: e.eddie.apply(
-        {"apiVersion": "mpctl.dev/v1alpha1", "kind": "SpeculationStatus", "metadata": {"name": "demo"}}
+        {
+            "apiVersion": "mpctl.dev/v1alpha1",
+            "kind": "SpeculationStatus",
+            "metadata": {"name": "demo"},
+        }
     ),
 }
 
@@ -187,8 +217,13 @@ def test_no_service_account_of_the_service_namespace_may_do_what_mpctl_may(promo
     assert accounts
     for account in accounts:
         name = f"system:serviceaccount:{promoted.namespace.name}:{account}"
-        for verb, kind in (("create", "controllerrevisions.apps"), ("update", "inferenceservices.serving.kserve.io")):
-            output = promoted.namespace.kubectl("auth", "can-i", verb, kind, "--as", name, code=None)
+        for verb, kind in (
+            ("create", "controllerrevisions.apps"),
+            ("update", "inferenceservices.serving.kserve.io"),
+        ):
+            output = promoted.namespace.kubectl(
+                "auth", "can-i", verb, kind, "--as", name, code=None
+            )
             assert output.strip().splitlines()[-1] == "no", (account, verb, kind)
 
 
@@ -213,8 +248,9 @@ def test_a_lease_that_is_taken_is_named_and_unlocked(promoted):
 def test_a_lease_with_a_false_newest_entry_is_named_and_unlocked(promoted):
     lease(promoted, newest_entry="9999 0123", process="garbage")
     done = promoted.oscar(*ROLLBACK, code=3)
-    assert f"entry 9999 is named by Lease {promoted.namespace.name}/mpctl-demo, last written by" in " ".join(
-        done.stderr.split()
+    assert (
+        f"entry 9999 is named by Lease {promoted.namespace.name}/mpctl-demo, last written by"
+        in " ".join(done.stderr.split())
     )
     promoted.oscar("unlock", "demo", "--force", "--yes")
     promoted.rolled_back()
@@ -229,9 +265,20 @@ def test_a_lease_that_is_deleted_stops_nothing(promoted):
 
 def test_a_job_that_looks_like_the_load_client_gets_no_prompt(promoted):
     labels = {"mpctl.dev/service": "demo", "mpctl.dev/part": "load", "mpctl.dev/scope": "bench"}
-    container = {"name": "load", "image": "vllm/vllm-openai:v0.32.0", "command": ["python3", "-c", "import time"]}
-    template = {"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never", "containers": [container]}}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "mpctl-demo-bench-0", "labels": labels}}
+    container = {
+        "name": "load",
+        "image": "vllm/vllm-openai:v0.32.0",
+        "command": ["python3", "-c", "import time"],
+    }
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "mpctl-demo-bench-0", "labels": labels},
+    }
     promoted.eddie.apply({**job, "spec": {"suspend": True, "template": template}})
     few = ("--requests", "4", "--repeats", "1", "--max-tokens", "16")
     promoted.mpctl("bench", "demo", *few)
@@ -265,7 +312,11 @@ def is_load(pod):
 
 def started_before(edited, job):
     """A pod that runs before the Job is there, and gets the labels of its template then."""
-    edited.eddie.patch("pods", "friendly", {"metadata": {"labels": job()["spec"]["template"]["metadata"]["labels"]}})
+    edited.eddie.patch(
+        "pods",
+        "friendly",
+        {"metadata": {"labels": job()["spec"]["template"]["metadata"]["labels"]}},
+    )
 
 
 def started_after(edited, job, **changes):
@@ -274,8 +325,12 @@ def started_after(edited, job, **changes):
     template = job()["spec"]["template"]
     template["spec"]["containers"][0] |= changes
     metadata = {**template["metadata"], "finalizers": TRACKED, "name": "friendly"}
-    edited.client.wait("his first pod is gone", lambda: edited.client.find("pods", "friendly") is None)
-    edited.eddie.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+    edited.client.wait(
+        "his first pod is gone", lambda: edited.client.find("pods", "friendly") is None
+    )
+    edited.eddie.apply(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+    )
 
 
 def started_with_his_command(edited, job):
@@ -291,16 +346,24 @@ def started_with_his_command(edited, job):
         (started_after, "it was created by tests, not by the Job's controller"),
     ],
 )
-def test_a_pod_that_the_load_job_adopted_gets_no_prompt_and_decides_nothing(promoted, attempt, reason):
+def test_a_pod_that_the_load_job_adopted_gets_no_prompt_and_decides_nothing(
+    promoted, attempt, reason
+):
     """The Job's controller takes eddie's running pod for its own, and deletes the one that still starts."""
-    container = {"name": "load", "image": "vllm/vllm-openai:v0.32.0", "command": ["python3", "-c", LISTENER]}
+    container = {
+        "name": "load",
+        "image": "vllm/vllm-openai:v0.32.0",
+        "command": ["python3", "-c", LISTENER],
+    }
     metadata = {"name": "friendly", "labels": {"app": "friendly"}, "finalizers": TRACKED}
     spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
     promoted.eddie.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     running = lambda: promoted.client.get("pods", "friendly")["status"].get("phase") == "Running"  # noqa: E731
     promoted.client.wait("his pod runs", running)
     slow = promoted.cluster.pods.rule(
-        lambda pod: {"start_s": 120.0} if is_load(pod) and pod["metadata"]["name"] != "friendly" else None
+        lambda pod: (
+            {"start_s": 120.0} if is_load(pod) and pod["metadata"]["name"] != "friendly" else None
+        )
     )
     bench = promoted.mpctl.start(*BENCH)
 
@@ -336,20 +399,32 @@ def test_a_block_forged_through_a_port_forward_is_refused(promoted):
 
     def running():
         pods = promoted.client.list("pods", labels=load)
-        return [p for p in pods if p["status"].get("podIP") and "deletionTimestamp" not in p["metadata"]]
+        return [
+            p for p in pods if p["status"].get("podIP") and "deletionTimestamp" not in p["metadata"]
+        ]
 
     for job in promoted.client.list("jobs", labels=load):  # of an earlier test
         promoted.client.delete("jobs", job["metadata"]["name"])
-    promoted.client.wait("no load client is left", lambda: not promoted.client.list("pods", labels=load))
+    promoted.client.wait(
+        "no load client is left", lambda: not promoted.client.list("pods", labels=load)
+    )
     bench = promoted.mpctl.start(*BENCH)
     (pod,) = promoted.client.wait("the load client's pod runs", running)
     bench.kill()  # its Job stays, so that no end of the measurement is raced for
     bench.communicate()
-    forge = [sys.executable, "-m", "tests.cluster.forged_block", str(kubeconfig), promoted.namespace.name]
+    forge = [
+        sys.executable,
+        "-m",
+        "tests.cluster.forged_block",
+        str(kubeconfig),
+        promoted.namespace.name,
+    ]
 
     def statuses():
         words = [*forge, pod["metadata"]["name"]]
-        return json.loads(subprocess.run(words, cwd=ROOT, capture_output=True, check=True, timeout=60).stdout)
+        return json.loads(
+            subprocess.run(words, cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
+        )
 
     assert promoted.client.wait("the load client answers", statuses) == [403] * 4
     for job in promoted.client.list("jobs", labels=load):
@@ -359,17 +434,38 @@ def test_a_block_forged_through_a_port_forward_is_refused(promoted):
 def test_an_engine_beside_the_services_is_not_taken_for_one(promoted):
     """Kubernetes gives users' requests to every pod with the Service's labels, which edit may start; mpctl does not.
     With a forged owner Kubernetes takes a pod for a replica, and stops the younger of two."""
-    labels = {"serving.kserve.io/inferenceservice": "demo", "app": "isvc.demo-predictor", "component": "predictor"}
-    container = {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=m"]}
+    labels = {
+        "serving.kserve.io/inferenceservice": "demo",
+        "app": "isvc.demo-predictor",
+        "component": "predictor",
+    }
+    container = {
+        "name": "kserve-container",
+        "image": "vllm/vllm-openai:v0.32.0",
+        "args": ["--model=m"],
+    }
     metadata = {"name": "impostor", "labels": labels}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [container]},
+    }
     promoted.eddie.apply(pod)
-    promoted.client.wait("it runs", lambda: promoted.client.get("pods", "impostor")["status"].get("phase") == "Running")
+    promoted.client.wait(
+        "it runs",
+        lambda: promoted.client.get("pods", "impostor")["status"].get("phase") == "Running",
+    )
     (engine,) = (p for p in promoted.namespace.pods() if p["metadata"]["name"] != "impostor")
-    forged = {key: engine["metadata"][key] for key in ("labels", "ownerReferences")} | {"name": "forged"}
+    forged = {key: engine["metadata"][key] for key in ("labels", "ownerReferences")} | {
+        "name": "forged"
+    }
     promoted.eddie.apply({**pod, "metadata": forged})
     promoted.client.wait("it is stopped", lambda: promoted.client.find("pods", "forged") is None)
-    assert promoted.client.get("pods", engine["metadata"]["name"])["metadata"]["uid"] == engine["metadata"]["uid"]
+    assert (
+        promoted.client.get("pods", engine["metadata"]["name"])["metadata"]["uid"]
+        == engine["metadata"]["uid"]
+    )
     (item,) = promoted.mpctl.json("status", "demo")["items"]
     assert "ngram" in item["status"]["speculation"]
     assert [arm["argumentsMatch"] for arm in item["status"]["arms"]] == [True]
@@ -385,6 +481,8 @@ def test_records_that_were_deleted_or_forged_change_no_rollback(promoted):
     forged = {"mpctl.dev/service": "demo", "mpctl.dev/part": "record"}
     metadata = {"name": "mpctl-demo-rollout-1-plan", "labels": forged}
     data = {"operation": "rollout-1", "name": "plan"}
-    promoted.eddie.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    promoted.eddie.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+    )
     promoted.rolled_back()
     promoted.eddie.delete("configmaps", metadata["name"])

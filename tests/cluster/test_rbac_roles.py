@@ -42,7 +42,9 @@ def test_a_reader_reads_and_may_not_write(cluster, namespace, mpctl):
 
 def test_cluster_wide_roles_hold_in_every_namespace(cluster, namespace, mpctl):
     namespace.deploy(CONTAINERS)
-    done = mpctl("rbac", "--role", "reader", "--cluster-wide", "--to", "user:everywhere", "-o", "json")
+    done = mpctl(
+        "rbac", "--role", "reader", "--cluster-wide", "--to", "user:everywhere", "-o", "json"
+    )
     cluster.kubectl("apply", "-f", "-", stdin=done.stdout)
     try:
         mine = mpctl.as_user(cluster.user("everywhere"))
@@ -55,7 +57,9 @@ def test_cluster_wide_roles_hold_in_every_namespace(cluster, namespace, mpctl):
 
 
 def test_kubectl_applies_the_printed_roles(cluster, namespace, mpctl):
-    done = mpctl("rbac", "-n", namespace.name, "--to", "serviceaccount:ci/bot", "--secret", "engine-key")
+    done = mpctl(
+        "rbac", "-n", namespace.name, "--to", "serviceaccount:ci/bot", "--secret", "engine-key"
+    )
     applied = cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=done.stdout)
     assert applied.count("(server dry run)") == 6
 
@@ -70,18 +74,25 @@ def parties(cluster, namespace, mpctl, tmp_path):
     names = [f"{name}-{secrets.token_hex(2)}" for name in ("ann", "bob")]
     printed = [mpctl("rbac", "-n", namespace.name, "--to", f"user:{name}") for name in names]
     printed.append(mpctl(*install, "--watch-policy", str(policy)))
-    documents = [[d for d in yaml.safe_load_all(done.stdout) if d["kind"] != "PodMonitor"] for done in printed]
+    documents = [
+        [d for d in yaml.safe_load_all(done.stdout) if d["kind"] != "PodMonitor"]
+        for done in printed
+    ]
     for document in documents[-1]:
         if document["kind"] == "Deployment":
             document["spec"]["replicas"] = 0
     users = [mpctl.as_user(cluster.user(name)) for name in names]
 
     def kubeconfigs():
-        account = cluster.service_account_kubeconfig(home.name, name_of(namespace.name), tmp_path / "watch")
+        account = cluster.service_account_kubeconfig(
+            home.name, name_of(namespace.name), tmp_path / "watch"
+        )
         return [*(user.kubeconfig for user in users), account]
 
     yield documents, users, kubeconfigs
-    cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=listed(itertools.chain(*documents)))
+    cluster.kubectl(
+        "delete", "--ignore-not-found", "-f", "-", stdin=listed(itertools.chain(*documents))
+    )
     home.client.wait("the watch is gone", lambda: not cluster.client.find("namespaces", home.name))
 
 
@@ -97,7 +108,9 @@ def denied(kubeconfig, namespace):
         client.close()
 
 
-def test_two_operators_and_the_watch_keep_their_rights_in_every_order(cluster, namespace, mpctl, parties):
+def test_two_operators_and_the_watch_keep_their_rights_in_every_order(
+    cluster, namespace, mpctl, parties
+):
     documents, (ann, bob), kubeconfigs = parties
     namespace.deploy(CONTAINERS)
     bindings = [d for d in itertools.chain(*documents) if d["kind"].endswith("Binding")]
@@ -105,7 +118,9 @@ def test_two_operators_and_the_watch_keep_their_rights_in_every_order(cluster, n
         cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=listed(bindings))
         for party in order:
             cluster.kubectl("apply", "-f", "-", stdin=listed(party))
-        cluster.client.wait("the first has its rights", lambda: not denied(kubeconfigs()[0], namespace.name))
+        cluster.client.wait(
+            "the first has its rights", lambda: not denied(kubeconfigs()[0], namespace.name)
+        )
         assert [denied(path, namespace.name) for path in kubeconfigs()] == [(), (), ()]
     Unmeasured(ann)("rollout", "--spec", "ngram", "-y")
     Unmeasured(bob)("rollback", "-y")

@@ -24,7 +24,11 @@ RECOVERY = {
     ("get", "gateway.networking.k8s.io", "gateways"): "read for --mirror alone",
     ("get", "gateway.networking.k8s.io", "gatewayclasses"): "read for --mirror alone",
     ("get", "", "namespaces"): "the cluster of a signed operation: without a key nothing is signed",
-    ("get", "apps", "controllerrevisions"): "a revision whose create was answered with AlreadyExists is compared",
+    (
+        "get",
+        "apps",
+        "controllerrevisions",
+    ): "a revision whose create was answered with AlreadyExists is compared",
 }
 SCALED_OBJECT = """\
 apiVersion: keda.sh/v1alpha1
@@ -50,7 +54,12 @@ KEDA = {
                 "name": "v1alpha1",
                 "served": True,
                 "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
             }
         ],
     },
@@ -83,7 +92,9 @@ def operator(cluster, namespace):
 
 def crash(pod):
     """The candidate's engine ends right after its start."""
-    candidate = pod["metadata"]["labels"].get("serving.kserve.io/inferenceservice") == "demo-candidate"
+    candidate = (
+        pod["metadata"]["labels"].get("serving.kserve.io/inferenceservice") == "demo-candidate"
+    )
     return {"crash": 1} if candidate else None
 
 
@@ -93,7 +104,11 @@ def slow(pod):
 
 
 def refused(cluster):
-    return [f"{c.verb} {c.resource}/{c.subresource} {c.path}" for c in cluster.proxy.calls if c.status == 403]
+    return [
+        f"{c.verb} {c.resource}/{c.subresource} {c.path}"
+        for c in cluster.proxy.calls
+        if c.status == 403
+    ]
 
 
 def every_other_command(mine):
@@ -109,7 +124,9 @@ def every_other_command(mine):
     run("abandon", "-y")
 
 
-def test_every_command_works_with_the_operator_role_alone(cluster, keda, namespace, mpctl, operator, tmp_path):
+def test_every_command_works_with_the_operator_role_alone(
+    cluster, keda, namespace, mpctl, operator, tmp_path
+):
 
     namespace.deploy(MODEL)
     namespace.client.apply(hpa())

@@ -95,7 +95,10 @@ UNFINISHED = {
         "get controllerrevisions",  # the last entry is there, and only that is not known
     ],
 }
-RESUMED = {3: "create inferenceservices", 4: "get pods/log"}  # by the ledger entry at which the rollout was killed
+RESUMED = {
+    3: "create inferenceservices",
+    4: "get pods/log",
+}  # by the ledger entry at which the rollout was killed
 WEIGHTS = {"demo": 90, "demo-candidate": 10}
 BACK = ("rollback", "demo", "--to-revision", "3", "-y")  # the first two are those of the rollout
 BACK_ROWS = ["list scaledobjects"]
@@ -119,8 +122,18 @@ def user_of(row):
 
 
 def test_every_right_is_removed_by_some_test():
-    keys_removed = [*DOCTOR, *RESUMED.values(), *BACK_ROWS, *CONTINUED, *SPARED, *SIGNED, *MEASURING]
-    keys_removed += [key for group in (LOOKS, UNFINISHED) for keys in group.values() for key in keys]
+    keys_removed = [
+        *DOCTOR,
+        *RESUMED.values(),
+        *BACK_ROWS,
+        *CONTINUED,
+        *SPARED,
+        *SIGNED,
+        *MEASURING,
+    ]
+    keys_removed += [
+        key for group in (LOOKS, UNFINISHED) for keys in group.values() for key in keys
+    ]
     assert sorted(keys_removed) == sorted(ROWS)
 
 
@@ -131,7 +144,9 @@ def grant(client, namespace):
         kind, where = {
             "service": ("Role", namespace), "cluster": ("ClusterRole", None), "kserve": ("Role", "kserve")
         }[scope]  # fmt: skip
-        documents = [d for d in roles(role, namespace, to=[to]) if d["metadata"].get("namespace") == where]
+        documents = [
+            d for d in roles(role, namespace, to=[to]) if d["metadata"].get("namespace") == where
+        ]
         return [d for d in documents if d["kind"] in (kind, f"{kind}Binding")]
 
     documents, shared = [], {}
@@ -144,7 +159,10 @@ def grant(client, namespace):
             shared.setdefault((role, scope), []).extend(binding["subjects"])
     for (role, scope), subjects in shared.items():
         whole, binding = of(role, scope, subject_of("user:nobody"))
-        documents += [_named(whole, f"all-{role}"), _named({**binding, "subjects": subjects}, f"all-{role}")]
+        documents += [
+            _named(whole, f"all-{role}"),
+            _named({**binding, "subjects": subjects}, f"all-{role}"),
+        ]
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(client.apply, documents))
     return documents
@@ -155,7 +173,10 @@ OF_READERS = {"list pods", *DOCTOR}
 
 
 def _named(document, name):
-    named = {**document, "metadata": {**document["metadata"], "name": f"{document['metadata']['name']}-{name}"}}
+    named = {
+        **document,
+        "metadata": {**document["metadata"], "name": f"{document['metadata']['name']}-{name}"},
+    }
     if "roleRef" in named:
         named["roleRef"] = {**named["roleRef"], "name": f"{named['roleRef']['name']}-{name}"}
     return named
@@ -197,7 +218,9 @@ def remembering(opened, real):
 def say(shared, monkeypatch, capsys):
     """Runs a command in this process as the user who lacks a row, or as administrator: exit code and output."""
     hand = shared[1]
-    for key in [k for k in hand.environment if k.startswith(("MPCTL_", "XDG_")) or k in ("HOME", "NO_COLOR")]:
+    for key in [
+        k for k in hand.environment if k.startswith(("MPCTL_", "XDG_")) or k in ("HOME", "NO_COLOR")
+    ]:
         monkeypatch.setenv(key, hand.environment[key])
     monkeypatch.setenv("KUBECONFIG", str(hand.kubeconfig))
     monkeypatch.setattr(ReadBudget, "wait", lambda self: None)
@@ -224,7 +247,11 @@ def missed(say, command, key):
     code, output = say(*command, without=key)
     # A port-forward that is refused says no more than that: an upgrade's refusal has no body here.
     verb = "create" if row.subresource == "portforward" else row.verb
-    assert f"{verb} {row.resource}" in output or f'{verb} resource "{row.resource}"' in output, (key, code, output)
+    assert f"{verb} {row.resource}" in output or f'{verb} resource "{row.resource}"' in output, (
+        key,
+        code,
+        output,
+    )
     return code, output
 
 
@@ -233,8 +260,14 @@ def test_a_missing_right_to_read_or_first_write_is_named(shared, say):
     for command, keys in LOOKS.items():
         for key in keys:
             code, output = missed(say, command, key)
-            if "portforward" in key or key in ("list pods cluster", "list resourcequotas", "list limitranges"):
-                assert code == 0, output  # status shows the rest; a rollout does not know the capacity or the quotas
+            if "portforward" in key or key in (
+                "list pods cluster",
+                "list resourcequotas",
+                "list limitranges",
+            ):
+                assert code == 0, (
+                    output
+                )  # status shows the rest; a rollout does not know the capacity or the quotas
             else:
                 assert (code, "mpctl rbac" in output) == (4, True), (key, code, output)
 
@@ -263,7 +296,9 @@ def test_a_missing_right_of_unlock_abandon_or_rollback_is_named(cluster, shared,
     interrupted(hand, 7)
     shares = [{"name": f"{name}-predictor", "port": 80, "weight": w} for name, w in WEIGHTS.items()]
     change = json.dumps([{"op": "replace", "path": "/spec/rules/0/backendRefs", "value": shares}])
-    namespace.kubectl("patch", "httproute", "users", "--type=json", "-p", change)  # as its first traffic step would
+    namespace.kubectl(
+        "patch", "httproute", "users", "--type=json", "-p", change
+    )  # as its first traffic step would
     namespace.client.wait("the candidate's pod has ended", lambda: waiting(namespace))
     for command, keys in UNFINISHED.items():
         for key in keys:
@@ -318,13 +353,17 @@ def test_a_start_that_may_not_be_watched_is_read(shared, say):
 
 def interrupted(hand, entry):
     """A rollout, killed right after it wrote an entry."""
-    Unmeasured(hand)("rollout", "demo", "--spec", "ngram", *SHARED, kill_after=entry, code=-signal.SIGKILL)
+    Unmeasured(hand)(
+        "rollout", "demo", "--spec", "ngram", *SHARED, kill_after=entry, code=-signal.SIGKILL
+    )
 
 
 def waiting(namespace):
     """Whether the candidate has a pod that restarted."""
     pods = namespace.pods("demo-candidate")
-    return pods and all(s.get("restartCount") for p in pods for s in p["status"].get("containerStatuses") or [{}])
+    return pods and all(
+        s.get("restartCount") for p in pods for s in p["status"].get("containerStatuses") or [{}]
+    )
 
 
 def forget(namespace):

@@ -8,7 +8,9 @@ __all__ = ["demo", "traffic", "volume"]  # fixtures
 
 
 @pytest.mark.usefixtures("demo", "volume")
-def test_a_refresh_killed_after_each_entry_and_object_is_continued_without_a_second_job(namespace, mpctl, traffic):
+def test_a_refresh_killed_after_each_entry_and_object_is_continued_without_a_second_job(
+    namespace, mpctl, traffic
+):
     """Entries: opened, reserve, train, and card with the end; objects: claim, ConfigMap, Job and the card's."""
     options = (str(traffic), TRAINER)
     for _ in range(7):

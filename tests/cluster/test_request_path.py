@@ -32,7 +32,10 @@ from .unmeasured import Unmeasured
 WORDS, TOKEN_S = 60, 0.05  # a stream lasts 3 s
 DRAIN = "--shutdown-timeout=1800"
 ROLLOUT = ("--spec", "ngram", "--bake", "3s")
-GROUP, LEADER = "leaderworkerset.sigs.k8s.io/name=large", "leaderworkerset.sigs.k8s.io/worker-index=0"
+GROUP, LEADER = (
+    "leaderworkerset.sigs.k8s.io/name=large",
+    "leaderworkerset.sigs.k8s.io/worker-index=0",
+)
 HOOK = {"preStop": {"sleep": {"seconds": 15}}}  # 1.5 s here
 
 
@@ -68,7 +71,12 @@ def stream(cluster, host, words=WORDS, url=None):
     """
     gateway = urlsplit(url or cluster.gateway.url)
     connection = http.client.HTTPConnection(gateway.hostname, gateway.port, timeout=120)
-    body = {"model": "demo", "prompt": " ".join(["word"] * words), "max_tokens": 10_000, "stream": True}
+    body = {
+        "model": "demo",
+        "prompt": " ".join(["word"] * words),
+        "max_tokens": 10_000,
+        "stream": True,
+    }
     headers = {"Content-Type": "application/json", "Host": host}
     try:
         connection.request("POST", "/v1/completions", json.dumps(body), headers)
@@ -96,7 +104,9 @@ class Users:
     def __enter__(self):
         for thread in self._threads:
             thread.start()
-            time.sleep(self.words * TOKEN_S / len(self._threads))  # evenly spread, so that some are always under way
+            time.sleep(
+                self.words * TOKEN_S / len(self._threads)
+            )  # evenly spread, so that some are always under way
         return self
 
     def __exit__(self, *_):
@@ -154,7 +164,9 @@ def request_timeout(namespace):
     return {rule["timeouts"]["request"] for rule in route["spec"]["rules"]}
 
 
-def test_a_stream_of_65_s_is_cut_by_kserves_own_timeout_and_passes_with_one_of_the_service(cluster, namespace, mpctl):
+def test_a_stream_of_65_s_is_cut_by_kserves_own_timeout_and_passes_with_one_of_the_service(
+    cluster, namespace, mpctl
+):
     cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
     namespace.deploy(CONTAINERS)
     host = kserve_host(namespace)
@@ -191,7 +203,9 @@ class Served:
 
     def engine(self):
         """The engine's container in the template of its pods."""
-        return self.namespace.client.get(self.plural, self.workload)["spec"]["template"]["spec"]["containers"][0]
+        return self.namespace.client.get(self.plural, self.workload)["spec"]["template"]["spec"][
+            "containers"
+        ][0]
 
     def settled(self):
         """Whether all pods are of its newest form, ready, and no old one is left."""
@@ -199,9 +213,18 @@ class Served:
             return self.namespace.settled(self.workload)
         record = self.namespace.client.get(self.plural, self.workload)
         status, wanted = record.get("status", {}), record["spec"]["replicas"]
-        whole = status.get("readyReplicas") == status.get("updatedReplicas") == status.get("replicas") == wanted
+        whole = (
+            status.get("readyReplicas")
+            == status.get("updatedReplicas")
+            == status.get("replicas")
+            == wanted
+        )
         pods = self.namespace.client.list("pods", labels=GROUP)
-        return whole and len(pods) == 2 * wanted and not any("deletionTimestamp" in p["metadata"] for p in pods)
+        return (
+            whole
+            and len(pods) == 2 * wanted
+            and not any("deletionTimestamp" in p["metadata"] for p in pods)
+        )
 
     def wait(self):
         self.namespace.client.wait(f"{self.name} is settled", self.settled, 120)
@@ -211,13 +234,20 @@ class Served:
             self.namespace.client.patch("llmisvc", self.name, {"spec": {"replicas": count}})
         else:
             self.namespace.kubectl("scale", f"{self.plural}/{self.workload}", f"--replicas={count}")
-        wanted = lambda: self.namespace.client.get(self.plural, self.workload)["spec"]["replicas"] == count  # noqa: E731
+        wanted = lambda: (  # noqa: E731
+            self.namespace.client.get(self.plural, self.workload)["spec"]["replicas"] == count
+        )
         self.namespace.client.wait(f"{count} pods", lambda: wanted() and self.settled(), 120)
 
     def pod(self):
         """An engine's pod."""
-        selector = self.namespace.client.get(self.plural, self.workload)["spec"].get("selector") or {}
-        labels = ",".join(f"{k}={v}" for k, v in selector.get("matchLabels", {}).items()) or f"{GROUP},{LEADER}"
+        selector = (
+            self.namespace.client.get(self.plural, self.workload)["spec"].get("selector") or {}
+        )
+        labels = (
+            ",".join(f"{k}={v}" for k, v in selector.get("matchLabels", {}).items())
+            or f"{GROUP},{LEADER}"
+        )
         pods = self.namespace.client.list("pods", labels=labels)
         return next(p for p in pods if "deletionTimestamp" not in p["metadata"])
 
@@ -225,14 +255,22 @@ class Served:
         """Evict what runs on one node, as ``kubectl drain`` does."""
         pod = self.pod()
         with cordoned(self.namespace.cluster, pod["spec"]["nodeName"]):
-            path = f"/api/v1/namespaces/{self.namespace.name}/pods/{pod['metadata']['name']}/eviction"
-            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
+            path = (
+                f"/api/v1/namespaces/{self.namespace.name}/pods/{pod['metadata']['name']}/eviction"
+            )
+            body = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": pod["metadata"]["name"]},
+            }
             self.namespace.client.request("POST", path, body)
             self.replaced(pod)
 
     def kill_pod(self):
         pod = self.pod()
-        self.namespace.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
+        self.namespace.kubectl(
+            "delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force"
+        )
         self.replaced(pod)
 
     def replaced(self, pod):
@@ -269,15 +307,23 @@ def deployed(namespace, kind):
     apply = namespace.client.apply
     if kind == "LeaderWorkerSet":
         worker = {"engine": "none"}
-        namespace.cluster.pods.rule(lambda pod: None if "role" in pod["metadata"]["labels"] else worker)
+        namespace.cluster.pods.rule(
+            lambda pod: None if "role" in pod["metadata"]["labels"] else worker
+        )
         served = Served(namespace, kind, "large", "large")
         namespace.client.wait("the set is accepted", lambda: accepted(namespace, drained(GROUPS)))
         port, selector = 8000, {"leaderworkerset.sigs.k8s.io/name": "large", "role": "leader"}
     elif kind == "LLMInferenceService":
         served = Served(namespace, kind, "chat", "chat-kserve")
-        for text in (CLAIM, CONFIG, {**yaml.safe_load(LLM), "spec": {**yaml.safe_load(LLM)["spec"], "replicas": 2}}):
+        for text in (
+            CLAIM,
+            CONFIG,
+            {**yaml.safe_load(LLM), "spec": {**yaml.safe_load(LLM)["spec"], "replicas": 2}},
+        ):
             apply(text)
-        namespace.client.wait("KServe's Deployment", lambda: namespace.client.find("deployments", "chat-kserve"))
+        namespace.client.wait(
+            "KServe's Deployment", lambda: namespace.client.find("deployments", "chat-kserve")
+        )
         port, selector = 8000, {"app.kubernetes.io/name": "chat", "kserve.io/component": "workload"}
     elif kind == "Deployment":
         served, port, selector = Served(namespace, kind, "qwen", "qwen"), 0, {}
@@ -302,17 +348,24 @@ def accepted(namespace, record):
     try:
         return namespace.client.apply(record)
     except ApiError as error:
-        assert error.status == 500, error  # the webhook's port is open a moment after the controller is ready
+        assert error.status == 500, (
+            error
+        )  # the webhook's port is open a moment after the controller is ready
         return None
 
 
-BY_NIGHT = [pytest.param(kind, marks=pytest.mark.nightly) for kind in ("LLMInferenceService", "LeaderWorkerSet")]
+BY_NIGHT = [
+    pytest.param(kind, marks=pytest.mark.nightly)
+    for kind in ("LLMInferenceService", "LeaderWorkerSet")
+]
 
 
 @pytest.mark.parametrize("kind", ["InferenceService", "Deployment", *BY_NIGHT])
 def test_no_stream_is_lost_when_pods_come_and_go(cluster, namespace, mpctl, capsys, request, kind):
     if kind in ("LLMInferenceService", "LeaderWorkerSet"):
-        request.getfixturevalue("llm_cluster" if kind == "LLMInferenceService" else "groups_cluster")
+        request.getfixturevalue(
+            "llm_cluster" if kind == "LLMInferenceService" else "groups_cluster"
+        )
     served, host = deployed(namespace, kind)
     cluster.gateway.lag_s = 0.5
     table = []
@@ -326,7 +379,9 @@ def test_no_stream_is_lost_when_pods_come_and_go(cluster, namespace, mpctl, caps
         sys.stdout.write("\n".join(["", f"{kind:20} {'requests':>8} {'lost':>5}", *rows, ""]))
     assert all(whole for _, whole, _ in table)
     assert {event: lost for event, _, lost in table if lost and event != "pod kill"} == {}
-    assert len(table[-1][2]) <= 4, "each of four users was reading at most one stream from the killed pod"
+    assert len(table[-1][2]) <= 4, (
+        "each of four users was reading at most one stream from the killed pod"
+    )
 
 
 def own_route(namespace, backend):
@@ -340,7 +395,12 @@ def own_route(namespace, backend):
             "spec": {
                 "parentRefs": [{"name": "kserve-ingress-gateway", "namespace": "kserve"}],
                 "hostnames": [host],
-                "rules": [{"backendRefs": [{"name": backend, "port": 80}], "timeouts": {"request": "1800s"}}],
+                "rules": [
+                    {
+                        "backendRefs": [{"name": backend, "port": 80}],
+                        "timeouts": {"request": "1800s"},
+                    }
+                ],
             },
         }
     )
@@ -379,20 +439,28 @@ def with_pasted_lines(record, text):
     """The manifest with the lines that the doctor printed."""
     spec = record["spec"]
     pod = spec["predictor"] if record["kind"] == "InferenceService" else spec["template"]["spec"]
-    pod["terminationGracePeriodSeconds"] = int(re.search(r"terminationGracePeriodSeconds: (\d+)", text)[1])
-    pod["containers"][0]["lifecycle"] = yaml.safe_load(re.search(r"lifecycle: (\{.*?\}\}\})", text)[1])
+    pod["terminationGracePeriodSeconds"] = int(
+        re.search(r"terminationGracePeriodSeconds: (\d+)", text)[1]
+    )
+    pod["containers"][0]["lifecycle"] = yaml.safe_load(
+        re.search(r"lifecycle: (\{.*?\}\}\})", text)[1]
+    )
     return record
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("kind", "port"), [("Deployment", 8000), ("InferenceService", 8080), ("Deployment", 8080)], ids=str
+    ("kind", "port"),
+    [("Deployment", 8000), ("InferenceService", 8080), ("Deployment", 8080)],
+    ids=str,
 )
 def test_the_pasted_hook_keeps_long_streams_and_one_that_asks_another_port_loses_some(
     cluster, namespace, mpctl, capsys, kind, port
 ):
     slow(cluster)
-    record = yaml.safe_load((DEPLOYMENT if kind == "Deployment" else CONTAINERS).replace("v0.32.0", "v0.17.1"))
+    record = yaml.safe_load(
+        (DEPLOYMENT if kind == "Deployment" else CONTAINERS).replace("v0.32.0", "v0.17.1")
+    )
     plain = kind == "Deployment"
     pod = record["spec"]["template"]["spec"] if plain else record["spec"]["predictor"]
     assert pod["containers"][0]["image"] == OLD
@@ -408,8 +476,12 @@ def test_the_pasted_hook_keeps_long_streams_and_one_that_asks_another_port_loses
     text = finding["fix"]
     own = 8000 if plain else 8080
     assert f"http://localhost:{own}/metrics" in text
-    namespace.client.apply(with_pasted_lines(record, text.replace(f"localhost:{own}", f"localhost:{port}")))
-    namespace.client.wait("the hook is there", lambda: "lifecycle" in served.engine() and served.settled(), 120)
+    namespace.client.apply(
+        with_pasted_lines(record, text.replace(f"localhost:{own}", f"localhost:{port}"))
+    )
+    namespace.client.wait(
+        "the hook is there", lambda: "lifecycle" in served.engine() and served.settled(), 120
+    )
 
     cluster.gateway.lag_s = 0.5
     unmeasured, results = Unmeasured(mpctl), []
@@ -419,6 +491,8 @@ def test_the_pasted_hook_keeps_long_streams_and_one_that_asks_another_port_loses
             served.wait()
             results.append((command[0], users.whole, len(users.lost)))
     with capsys.disabled():
-        sys.stdout.write(f"\n{kind} with a hook on {port}: {users.whole} whole, {len(users.lost)} lost {results}\n")
+        sys.stdout.write(
+            f"\n{kind} with a hook on {port}: {users.whole} whole, {len(users.lost)} lost {results}\n"
+        )
     assert users.whole >= 24
     assert bool(users.lost) is (port != own), users.lost

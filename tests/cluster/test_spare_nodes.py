@@ -7,7 +7,9 @@ from .objects import CONTAINERS
 
 def test_an_engine_takes_the_node_of_a_spare_pod(cluster, namespace):
     priority, deployment = spare_nodes(2, namespace.name, "registry.k8s.io/pause:3.10")
-    del deployment["spec"]["template"]["spec"]["nodeSelector"]  # a label that the stacks' pools have
+    del deployment["spec"]["template"]["spec"][
+        "nodeSelector"
+    ]  # a label that the stacks' pools have
     cluster.client.apply(priority)
     try:
         namespace.client.apply(deployment)
@@ -15,7 +17,9 @@ def test_an_engine_takes_the_node_of_a_spare_pod(cluster, namespace):
         namespace.deploy(CONTAINERS)
         (engine,) = namespace.pods()
         assert engine["spec"]["nodeName"]
-        namespace.client.wait("its spare pod is gone", lambda: engine["spec"]["nodeName"] not in placed(namespace), 30)
+        namespace.client.wait(
+            "its spare pod is gone", lambda: engine["spec"]["nodeName"] not in placed(namespace), 30
+        )
     finally:
         cluster.client.delete("priorityclasses", NAME)
 
@@ -23,5 +27,7 @@ def test_an_engine_takes_the_node_of_a_spare_pod(cluster, namespace):
 def placed(namespace):
     """Nodes that spare pods hold."""
     pods = [p for p in namespace.client.list("pods") if "deletionTimestamp" not in p["metadata"]]
-    mine = [p for p in pods if p["metadata"].get("labels", {}).get("app.kubernetes.io/name") == NAME]
+    mine = [
+        p for p in pods if p["metadata"].get("labels", {}).get("app.kubernetes.io/name") == NAME
+    ]
     return {p["spec"]["nodeName"] for p in mine if p["spec"].get("nodeName")}

@@ -43,7 +43,9 @@ def live(namespace):
     return text_of(namespace.client.get("isvc", "demo"))
 
 
-def test_a_draft_is_chosen_and_staged_in_one_command_and_rolled_back_exactly(cluster, namespace, mpctl):
+def test_a_draft_is_chosen_and_staged_in_one_command_and_rolled_back_exactly(
+    cluster, namespace, mpctl
+):
     mpctl = Unmeasured(replace(mpctl, environment=mpctl.environment | {"HF_HUB_OFFLINE": "1"}))
     namespace.deploy(MODEL.replace("hf://org/target", TARGET))
     before = live(namespace)
@@ -64,7 +66,9 @@ def test_a_draft_is_chosen_and_staged_in_one_command_and_rolled_back_exactly(clu
     assert live(namespace) == before
 
 
-def test_a_staged_draft_leaves_by_spec_none_and_the_manifest_is_as_before(cluster, namespace, mpctl):
+def test_a_staged_draft_leaves_by_spec_none_and_the_manifest_is_as_before(
+    cluster, namespace, mpctl
+):
     mpctl = Unmeasured(replace(mpctl, environment=mpctl.environment | {"HF_HUB_OFFLINE": "1"}))
     namespace.deploy(MODEL.replace("hf://org/target", TARGET))
     before = live(namespace)

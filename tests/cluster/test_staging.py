@@ -26,7 +26,8 @@ PLANS = [
     (target, mode)
     for target in TARGETS
     for mode in ("storageUris", "pvc", "oci", "engine")
-    if not (target == "folder" and mode in ("storageUris", "oci")) and not (target != "hf" and mode == "engine")
+    if not (target == "folder" and mode in ("storageUris", "oci"))
+    and not (target != "hf" and mode == "engine")
 ]
 
 
@@ -43,7 +44,9 @@ def test_a_staged_service_is_admitted_and_its_draft_mounted(namespace, target, m
     rolled = plan.service.with_speculation(spec.config())
     namespace.client.apply(rolled.text)
     pod = pod_of(namespace)
-    engine = next(container for container in pod["containers"] if container["name"] == "kserve-container")
+    engine = next(
+        container for container in pod["containers"] if container["name"] == "kserve-container"
+    )
     mounts = {mount["mountPath"] for mount in engine["volumeMounts"]}
     containers = pod.get("initContainers", []) + pod["containers"]
     words = [word for container in containers for word in container.get("args", [])]

@@ -37,7 +37,9 @@ ACCEPTED = ("--ignore", "unknown-licence")
 @pytest.fixture
 def traffic(tmp_path):
     file = tmp_path / "traffic.jsonl"
-    file.write_text("".join(json.dumps({"prompt": f"{PLANTED} {number}"}) + "\n" for number in range(40)))
+    file.write_text(
+        "".join(json.dumps({"prompt": f"{PLANTED} {number}"}) + "\n" for number in range(40))
+    )
     return file
 
 
@@ -48,7 +50,9 @@ def volume(cluster, namespace, tmp_path):
     folder.mkdir()
     claim = {"namespace": namespace.name, "name": "mpctl-draft-demo-1"}
     metadata = {"name": f"{namespace.name}-drafts"}
-    cluster.client.apply({**VOLUME, "metadata": metadata, "spec": {**VOLUME["spec"], "claimRef": claim}})
+    cluster.client.apply(
+        {**VOLUME, "metadata": metadata, "spec": {**VOLUME["spec"], "claimRef": claim}}
+    )
     cluster.pods.claims["mpctl-draft-demo-1"] = folder
     yield folder
     del cluster.pods.claims["mpctl-draft-demo-1"]
@@ -73,8 +77,20 @@ def demo(namespace):
 
 
 def train(mpctl, traffic, *options, trainer=TRAINER, code=0, kill_after=0):
-    words = ("drafts", "train", "demo", "--prompts", str(traffic), "--trainer", trainer, "--storage-class", "")
-    return mpctl(*words, *ACCEPTED, *options, code=code, kill_after=kill_after, killer="killed_training")
+    words = (
+        "drafts",
+        "train",
+        "demo",
+        "--prompts",
+        str(traffic),
+        "--trainer",
+        trainer,
+        "--storage-class",
+        "",
+    )
+    return mpctl(
+        *words, *ACCEPTED, *options, code=code, kill_after=kill_after, killer="killed_training"
+    )
 
 
 def jobs(namespace):
@@ -83,22 +99,40 @@ def jobs(namespace):
 
 def planted_objects(namespace):
     """Objects of the namespace, and lines of the pods' logs, that hold a prompt or an answer."""
-    kinds = ("jobs", "configmaps", "pods", "persistentvolumeclaims", "events", "controllerrevisions", "leases")
+    kinds = (
+        "jobs",
+        "configmaps",
+        "pods",
+        "persistentvolumeclaims",
+        "events",
+        "controllerrevisions",
+        "leases",
+    )
     return [kind for kind in kinds if "planted" in json.dumps(namespace.client.list(kind))]
 
 
 @pytest.mark.usefixtures("demo")
-def test_a_command_killed_after_each_object_makes_no_second_job(namespace, allowed, traffic, volume):
+def test_a_command_killed_after_each_object_makes_no_second_job(
+    namespace, allowed, traffic, volume
+):
     mpctl = allowed
-    for written in (1, 1, 1):  # the claim; the ConfigMap; the Job: a command creates what is missing
+    for written in (
+        1,
+        1,
+        1,
+    ):  # the claim; the ConfigMap; the Job: a command creates what is missing
         train(mpctl, traffic, "--apply", "-y", code=-9, kill_after=written)
     (killed,) = jobs(namespace)
-    namespace.client.wait("the pod waits for its prompts", lambda: "demo-1: collecting" in mpctl("status").stdout)
+    namespace.client.wait(
+        "the pod waits for its prompts", lambda: "demo-1: collecting" in mpctl("status").stdout
+    )
     done = train(mpctl, traffic, "--apply", "-y")
     assert [job["metadata"]["uid"] for job in jobs(namespace)] == [killed["metadata"]["uid"]]
     assert "3.10 (95% CI 3 to 3.20) tokens per step" in done.stdout
     assert "rollout demo --spec eagle3 --draft made:demo-1" in done.stderr
-    assert not [path for path in volume.rglob("*") if path.is_file() and b"planted" in path.read_bytes()]
+    assert not [
+        path for path in volume.rglob("*") if path.is_file() and b"planted" in path.read_bytes()
+    ]
     assert (volume / "drafts" / "demo-1" / "head" / "model.safetensors").exists()
     assert planted_objects(namespace) == []
     assert "planted" not in done.stdout + done.stderr
@@ -106,23 +140,34 @@ def test_a_command_killed_after_each_object_makes_no_second_job(namespace, allow
     assert (head["name"], head["state"], head["trainingPrompts"]) == ("demo-1", "trained", 32)
     assert len(head["card"]["training_digests"]) == 32
     mpctl("drafts", "purge", "demo-1", "-y")
-    left = [namespace.client.list(kind, labels="mpctl.dev/part=draft") for kind in ("jobs", "persistentvolumeclaims")]
+    left = [
+        namespace.client.list(kind, labels="mpctl.dev/part=draft")
+        for kind in ("jobs", "persistentvolumeclaims")
+    ]
     assert left == [[], []]
     assert mpctl.json("drafts", "list", "demo")["items"] == []
 
 
 @pytest.mark.usefixtures("demo")
-def test_a_failed_trainer_is_named_without_its_output_and_purge_leaves_no_data(namespace, mpctl, traffic, volume):
+def test_a_failed_trainer_is_named_without_its_output_and_purge_leaves_no_data(
+    namespace, mpctl, traffic, volume
+):
     prints = "import pathlib, sys; sys.exit((pathlib.Path(sys.argv[1]) / '0.json').read_text())"
     fails = shlex.join(["python3", "-c", prints, "{transcripts}"])
     done = train(mpctl, traffic, "--apply", "-y", trainer=fails, code=1)
     assert "train ended with code 1" in done.stderr
     assert "planted" not in done.stdout + done.stderr
     assert planted_objects(namespace) == []
-    assert [path for path in volume.rglob("*") if path.is_file() and b"planted" in path.read_bytes()]
+    assert [
+        path for path in volume.rglob("*") if path.is_file() and b"planted" in path.read_bytes()
+    ]
     mpctl("drafts", "purge", "demo-1", "-y")
     kinds = ("jobs", "persistentvolumeclaims", "configmaps")
-    assert [namespace.client.list(kind, labels="mpctl.dev/part=draft") for kind in kinds] == [[], [], []]
+    assert [namespace.client.list(kind, labels="mpctl.dev/part=draft") for kind in kinds] == [
+        [],
+        [],
+        [],
+    ]
 
 
 @pytest.mark.usefixtures("demo")

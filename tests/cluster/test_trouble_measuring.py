@@ -29,7 +29,9 @@ def image(namespace):
 
 
 def scale(namespace):
-    namespace.kubectl("patch", "hpa", "demo-queue", "--type=merge", "-p", '{"spec": {"maxReplicas": 3}}')
+    namespace.kubectl(
+        "patch", "hpa", "demo-queue", "--type=merge", "-p", '{"spec": {"maxReplicas": 3}}'
+    )
     namespace.kubectl("scale", "deployment/demo-predictor", "--replicas=2")
 
 
@@ -53,10 +55,14 @@ class Event:
 
 
 EVENTS = {
-    "a label": Event(label, r"was changed by kubectl-label at .*metadata\.labels", kept="owner: search"),
+    "a label": Event(
+        label, r"was changed by kubectl-label at .*metadata\.labels", kept="owner: search"
+    ),
     "another image": Event(image, r"was changed by kubectl-patch at .*image", kept=IMAGE),
     "the baseline's pod is deleted": Event(delete("demo"), r"pod demo-predictor-\S+", codes=(0, 7)),
-    "the candidate's pod is deleted": Event(delete("demo-candidate"), r"pod demo-candidate-\S+", codes=(0, 7)),
+    "the candidate's pod is deleted": Event(
+        delete("demo-candidate"), r"pod demo-candidate-\S+", codes=(0, 7)
+    ),
 }
 
 
@@ -121,14 +127,18 @@ def test_the_cause_comes_first_and_a_foreign_change_is_kept(demo, mpctl, event):
 def test_a_foreign_change_of_the_autoscaler_stops_no_measurement_and_is_kept_and_named(demo, mpctl):
     code, written = meanwhile(demo, mpctl, scale)
     assert code == 0, written
-    assert "HorizontalPodAutoscaler demo-queue was changed meanwhile and keeps the change" in written
+    assert (
+        "HorizontalPodAutoscaler demo-queue was changed meanwhile and keeps the change" in written
+    )
     spec = demo.client.get("hpa", "demo-queue")["spec"]
     assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 3)
 
 
 @pytest.mark.nightly
 def test_a_namespace_that_is_deleted_is_the_cause_and_nothing_is_left_to_restore(demo, mpctl):
-    delete_all = lambda namespace: namespace.kubectl("delete", "namespace", namespace.name, "--wait=false")  # noqa: E731
+    delete_all = lambda namespace: namespace.kubectl(  # noqa: E731
+        "delete", "namespace", namespace.name, "--wait=false"
+    )
     code, written = interrupted(demo, mpctl, delete_all)
     assert code == 1, written
     demo.client.wait("nothing stays", lambda: demo.client.find("isvc", "demo-candidate") is None)
@@ -145,8 +155,12 @@ def commands_in(text):
 def test_killed_in_the_middle_of_a_measurement_one_command_leads_out(demo, mpctl, verb):
     before = text_of(demo.client.get("isvc", "demo"))
     prompts = mpctl.directory / "users.jsonl"
-    prompts.write_text("".join(json.dumps({"prompt": f"question {n} about many things"}) + "\n" for n in range(60)))
-    under_way = mpctl.start(*ROLLOUT, "--prompts", f"users={prompts}", "--requests", "4", "--repeats", "12")
+    prompts.write_text(
+        "".join(json.dumps({"prompt": f"question {n} about many things"}) + "\n" for n in range(60))
+    )
+    under_way = mpctl.start(
+        *ROLLOUT, "--prompts", f"users={prompts}", "--requests", "4", "--repeats", "12"
+    )
     try:
         until(under_way, "round 2 of")
     finally:

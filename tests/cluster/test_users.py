@@ -15,7 +15,18 @@ from .test_request_path import own_route
 
 TOKEN_S = 0.02
 QUESTION = " ".join(f"word{number}" for number in range(40))
-QUICK = ("--requests", "4", "--repeats", "12", "--max-tokens", "12", "--load", "local", "--users-window", "3s")
+QUICK = (
+    "--requests",
+    "4",
+    "--repeats",
+    "12",
+    "--max-tokens",
+    "12",
+    "--load",
+    "local",
+    "--users-window",
+    "3s",
+)
 
 
 class Users:
@@ -68,7 +79,9 @@ def spare(cluster):
 def serve(cluster, namespace, kind, slow):
     """Deploy the service behind a route of its users. ``slow``: how much longer a speculating engine takes, which
     commits two tokens in each step. Returns the service's name and the users' host."""
-    cluster.pods.rule(lambda pod: {"stop_s": 1, "script": {"token_s": TOKEN_S, "speculating": {"slow": slow}}})
+    cluster.pods.rule(
+        lambda pod: {"stop_s": 1, "script": {"token_s": TOKEN_S, "speculating": {"slow": slow}}}
+    )
     if kind == "deployment":
         for text in (CLAIM, SERVICE, DEPLOYMENT):
             namespace.client.apply(text)
@@ -86,7 +99,9 @@ def nothing_left(namespace, name):
 
 
 @pytest.mark.usefixtures("spare")
-def test_a_copy_of_the_baseline_is_measured_while_users_stay_on_the_service(cluster, namespace, mpctl, tmp_path):
+def test_a_copy_of_the_baseline_is_measured_while_users_stay_on_the_service(
+    cluster, namespace, mpctl, tmp_path
+):
     policy = tmp_path / "any-speed.yaml"
     policy.write_text(ANY_SPEED)
     name, host = serve(cluster, namespace, "deployment", slow=1.1)

@@ -36,9 +36,22 @@ class Replica:
 
     def __init__(self, mpctl, directory, name, namespace, *more, program=("-m", "mpctl.cli.main")):
         self.log, self.namespace = directory / f"{name}.log", namespace
-        words = ["watch", "run", "--platform", "kubernetes", "-n", namespace, "--interval", "1s", "--leader-elect"]
+        words = [
+            "watch",
+            "run",
+            "--platform",
+            "kubernetes",
+            "-n",
+            namespace,
+            "--interval",
+            "1s",
+            "--leader-elect",
+        ]
         words += ["--listen", "127.0.0.1:0", "-o", "json", *more]
-        environment = mpctl.environment | {"KUBECONFIG": str(mpctl.kubeconfig), "PYTHONPATH": str(ROOT)}
+        environment = mpctl.environment | {
+            "KUBECONFIG": str(mpctl.kubeconfig),
+            "PYTHONPATH": str(ROOT),
+        }
         with self.log.open("w") as out:
             self.process = subprocess.Popen(
                 [sys.executable, *program, *words],
@@ -107,7 +120,11 @@ def test_an_edit_that_removes_the_setting_is_refused_to_flagger_by_the_leader_an
         for replica in replicas:
             replica.says("watch leads")
         wait = namespace.client.wait
-        wait("both confirm the promotion", lambda: [flagger(r) for r in replicas] == [200, 200], timeout_s=WAIT_S)
+        wait(
+            "both confirm the promotion",
+            lambda: [flagger(r) for r in replicas] == [200, 200],
+            timeout_s=WAIT_S,
+        )
         containers = namespace.client.get("isvc", "demo")["spec"]["predictor"]["containers"]
         for container in containers:
             container["args"] = [word for word in container["args"] if "speculative" not in word]
@@ -123,17 +140,29 @@ def installed(cluster, namespace):
     """The definition, and a user with what `watch install` grants its service account, besides the Lease."""
     documents = objects(WatchInstallRequest(namespace.name, "mpctl:1"), "")
     user = cluster.user("watcher")
-    wanted = [d for d in documents if d["kind"] in ("CustomResourceDefinition", "Role", "ClusterRole")]
-    wanted += [d | {"subjects": USER} for d in documents if d["kind"] in ("RoleBinding", "ClusterRoleBinding")]
+    wanted = [
+        d for d in documents if d["kind"] in ("CustomResourceDefinition", "Role", "ClusterRole")
+    ]
+    wanted += [
+        d | {"subjects": USER}
+        for d in documents
+        if d["kind"] in ("RoleBinding", "ClusterRoleBinding")
+    ]
     # KServe's namespace is the doctor's business.
     wanted = [d for d in wanted if d["metadata"].get("namespace") in (None, namespace.name)]
-    cluster.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted}))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/speculationstatuses.mpctl.dev", "--timeout=60s")
+    cluster.kubectl(
+        "apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": wanted})
+    )
+    cluster.kubectl(
+        "wait", "--for=condition=Established", "crd/speculationstatuses.mpctl.dev", "--timeout=60s"
+    )
     yield user
     cluster.kubectl("delete", "crd", "speculationstatuses.mpctl.dev")
 
 
-def test_kubectl_waits_for_what_the_watch_publishes_with_the_rights_of_its_installation(namespace, mpctl, installed):
+def test_kubectl_waits_for_what_the_watch_publishes_with_the_rights_of_its_installation(
+    namespace, mpctl, installed
+):
     namespace.deploy(CONTAINERS)
     watcher = mpctl.as_user(installed)
     done = watcher("watch", "demo", "--once", "--interval", "1s", "--publish", "-o", "json")
@@ -161,12 +190,16 @@ def test_a_leader_that_is_stopped_in_a_round_writes_nothing_after_another_leads(
     cluster.proxy.add(stop, verb="patch", resource="speculationstatuses", user="first", late=True)
     try:
         for name, user in zip(names, users, strict=True):
-            replica = Replica(user, tmp_path, name, namespace.name, "--publish", program=("-c", BRISK))
+            replica = Replica(
+                user, tmp_path, name, namespace.name, "--publish", program=("-c", BRISK)
+            )
             replicas.append(replica)
             if name == "first":
                 cluster.client.wait("it is stopped", lambda: stopped)
         replicas[1].says("this watch leads")
-        namespace.kubectl("wait", "--for=condition=Ready", "speculationstatus/demo", "--timeout=30s")
+        namespace.kubectl(
+            "wait", "--for=condition=Ready", "speculationstatus/demo", "--timeout=30s"
+        )
         began = len(cluster.proxy.calls)
         replicas[0].process.send_signal(signal.SIGCONT)
         assert replicas[0].process.wait(timeout=60) == 3, replicas[0].log.read_text()

@@ -93,9 +93,16 @@ class Users:
     def ask(self, prompt):
         salt = os.urandom(8).hex()
         messages = [{"role": "user", "content": prompt}]
-        body = {"model": "demo", "messages": messages, "max_tokens": self.max_tokens, "temperature": 0}
+        body = {
+            "model": "demo",
+            "messages": messages,
+            "max_tokens": self.max_tokens,
+            "temperature": 0,
+        }
         request = urllib.request.Request(
-            self.url, json.dumps(body | {"cache_salt": salt}).encode(), {"Content-Type": "application/json"}
+            self.url,
+            json.dumps(body | {"cache_salt": salt}).encode(),
+            {"Content-Type": "application/json"},
         )
         began, tokens, error = time.monotonic(), 0, ""
         try:
@@ -115,22 +122,42 @@ class Watch:
         self.name, self.lease = name_of(namespace.name), lease_of(namespace.name)
         file = mpctl.directory / "watch.yaml"
         file.write_text(yaml.safe_dump(policy))
-        words = ("watch", "install", "-n", namespace.name, "--home", self.home.name, "--image", "mpctl:1")
-        done = mpctl(*words, "--watch-policy", str(file), "--without", "podmonitor")  # no Prometheus operator
+        words = (
+            "watch",
+            "install",
+            "-n",
+            namespace.name,
+            "--home",
+            self.home.name,
+            "--image",
+            "mpctl:1",
+        )
+        done = mpctl(
+            *words, "--watch-policy", str(file), "--without", "podmonitor"
+        )  # no Prometheus operator
         documents = [d for d in yaml.safe_load_all(done.stdout) if d]
         (self.deployment,) = (d for d in documents if d["kind"] == "Deployment")
         self.deployment["spec"]["replicas"] = 0
         self.kills, self.stopped = [], []
         self.wanted = text_of(namespace.client.get("isvc", "demo"))  # what a fallback replaces
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(as_list(documents)))
-        cluster.kubectl("wait", "--for=condition=Established", "crd/speculationstatuses.mpctl.dev", "--timeout=60s")
+        cluster.kubectl(
+            "wait",
+            "--for=condition=Established",
+            "crd/speculationstatuses.mpctl.dev",
+            "--timeout=60s",
+        )
 
     def pods(self):
         values = self.cluster.pods.running.values()
         return [p for p in values if p.namespace == self.home.name and p.name.startswith(self.name)]
 
     def logs(self):
-        return "\n".join(f"--- {p.name}\n{p.log('watch').read_text()}" for p in self.pods() if p.log("watch").exists())
+        return "\n".join(
+            f"--- {p.name}\n{p.log('watch').read_text()}"
+            for p in self.pods()
+            if p.log("watch").exists()
+        )
 
     def scale(self, replicas):
         self.home.client.patch("deployments", self.name, {"spec": {"replicas": replicas}})
@@ -144,7 +171,10 @@ class Watch:
         if not (lease.get("spec") or {}).get("holderIdentity"):
             return None
         number = int(lease["metadata"]["annotations"]["mpctl.dev/process"].split()[1])
-        return next((p for p in self.pods() if p.units[0].process and p.units[0].process.pid == number), None)
+        return next(
+            (p for p in self.pods() if p.units[0].process and p.units[0].process.pid == number),
+            None,
+        )
 
     def kill_after(self, number, *, stop=False):
         """Kill the leader when the API server has stored the ``number``-th entry or revision from now on. ``stop``:
@@ -157,7 +187,9 @@ class Watch:
             self.kills.append(time.monotonic())
             self.stopped += [process] if stop else []
 
-        self.cluster.proxy.add(kill, verb="create", resource="controllerrevisions", nth=number, late=True)
+        self.cluster.proxy.add(
+            kill, verb="create", resource="controllerrevisions", nth=number, late=True
+        )
 
     def continue_stopped(self):
         while self.stopped:
@@ -204,7 +236,9 @@ NOVEL = tuple(f"novel {PROMPT} {n} " * 40 for n in range(20))
 def promoted(cluster, namespace, mpctl):
     """A service with planted secrets and n-gram speculation, and the watch's installation without pods."""
     turns = {"other": str(mpctl.directory / "wrong")}
-    cluster.pods.rule(lambda pod: {"script": SCRIPT | {"speculating": SCRIPT["speculating"] | turns}, "stop_s": 2})
+    cluster.pods.rule(
+        lambda pod: {"script": SCRIPT | {"speculating": SCRIPT["speculating"] | turns}, "stop_s": 2}
+    )
     namespace.deploy(planted_service())
     policy = mpctl.directory / "policy.yaml"
     policy.write_text(ANY_SPEED)
@@ -249,7 +283,9 @@ def killed_fall_backs(watch, users, plain, kills, prompts=(USUAL, NOVEL)):
         watch.mpctl("rollback", "--to-revision", "2")
         assert text_of(watch.namespace.client.get("isvc", "demo")) == wanted
         took, after = fall_back(watch, users, plain, number, prompts)
-        sys.stdout.write(f"killed after write {number}: ended after {took:.0f} s, {after:.0f} s after the kill\n")
+        sys.stdout.write(
+            f"killed after write {number}: ended after {took:.0f} s, {after:.0f} s after the kill\n"
+        )
         sys.stdout.flush()
     users.pause()
     sys.stdout.write(f"{len(users.answers)} requests, {len(users.failed())} failed\n")
@@ -262,12 +298,20 @@ def killed_fall_backs(watch, users, plain, kills, prompts=(USUAL, NOVEL)):
 def marked_objects(namespace):
     """The marks in the objects of every kind that the namespace has, Secrets aside, by (kind, labels' part, name)."""
     names = namespace.kubectl("api-resources", "--verbs=list", "--namespaced", "-o", "name").split()
-    kinds = sorted({name for name in names if name != "secrets" and not name.endswith("metrics.k8s.io")})
-    records = json.loads(namespace.kubectl("get", ",".join(kinds), "--show-managed-fields", "-o", "json"))["items"]
+    kinds = sorted(
+        {name for name in names if name != "secrets" and not name.endswith("metrics.k8s.io")}
+    )
+    records = json.loads(
+        namespace.kubectl("get", ",".join(kinds), "--show-managed-fields", "-o", "json")
+    )["items"]
     listed = {record["kind"] for record in records}
     assert listed >= {"ConfigMap", "ControllerRevision", "Event", "Lease", "SpeculationStatus"}
     return {
-        (record["kind"], record["metadata"].get("labels", {}).get("mpctl.dev/part"), record["metadata"]["name"]): marks
+        (
+            record["kind"],
+            record["metadata"].get("labels", {}).get("mpctl.dev/part"),
+            record["metadata"]["name"],
+        ): marks
         for record in records
         if (marks := finds(json.dumps(record).encode()))
     }
@@ -285,14 +329,24 @@ def test_a_fallback_leaves_no_prompt_in_any_object_and_no_secret_but_where_its_a
     assert finds(watch.logs().encode()) == set()
     once = ("watch", "run", "demo", "--once", "--interval", "1s", "-o", "json")
     (item,) = json.loads(watch.mpctl(*once, code=9).stdout)["items"]
-    assert (item["signal"], item["command"].split()[:4]) == ("FellBack", ["mpctl", "watch", "acknowledge", "demo"])
+    assert (item["signal"], item["command"].split()[:4]) == (
+        "FellBack",
+        ["mpctl", "watch", "acknowledge", "demo"],
+    )
     watch.mpctl("watch", "acknowledge", "demo")
     (item,) = json.loads(watch.mpctl(*once).stdout)["items"]
     assert item["signal"] in ("Healthy", "Idle")
     marked = marked_objects(namespace)
     assert {key: marks for key, marks in marked.items() if PROMPT in marks} == {}
-    theirs = ("InferenceService", "Deployment", "ReplicaSet", "Pod")  # and the manifest that a rollback restores
-    assert {(kind, part) for kind, part, _ in marked if kind not in theirs} == {("ControllerRevision", "ledger")}
+    theirs = (
+        "InferenceService",
+        "Deployment",
+        "ReplicaSet",
+        "Pod",
+    )  # and the manifest that a rollback restores
+    assert {(kind, part) for kind, part, _ in marked if kind not in theirs} == {
+        ("ControllerRevision", "ledger")
+    }
 
 
 def answers_are(reason, watch):
@@ -306,7 +360,9 @@ def answers_are(reason, watch):
     return wait_for(f"answers are {reason}", look, watch, 120)
 
 
-def test_an_engine_that_turns_wrong_after_its_promotion_is_replaced_at_once(cluster, namespace, promoted):
+def test_an_engine_that_turns_wrong_after_its_promotion_is_replaced_at_once(
+    cluster, namespace, promoted
+):
     watch, plain = promoted
     with Users(cluster, namespace, 1, 100) as users:
         users.prompts = USUAL
@@ -314,17 +370,23 @@ def test_an_engine_that_turns_wrong_after_its_promotion_is_replaced_at_once(clus
         answers_are("Right", watch)
         assert fallbacks(watch.mpctl) == ([], [])
         (watch.mpctl.directory / "wrong").touch()
-        ended = lambda: text_of(namespace.client.get("isvc", "demo")) == plain and not fallbacks(watch.mpctl)[1]  # noqa: E731
+        ended = lambda: (  # noqa: E731
+            text_of(namespace.client.get("isvc", "demo")) == plain and not fallbacks(watch.mpctl)[1]
+        )
         wait_for("a fallback from wrong answers", ended, watch, 120)
         users.pause()
     assert users.failed() == []
     (fallback,), _ = fallbacks(watch.mpctl)
-    assert fallback["detail"].startswith("watch: WrongAnswers: wrong answers: 3 of 3, and 2 of 2 with a cache salt")
+    assert fallback["detail"].startswith(
+        "watch: WrongAnswers: wrong answers: 3 of 3, and 2 of 2 with a cache salt"
+    )
     assert {key: marks for key, marks in marked_objects(namespace).items() if PROMPT in marks} == {}
     assert finds(watch.logs().encode()) == set()
 
 
-def test_answers_after_an_upgrade_of_the_image_are_unverified_and_no_alarm(cluster, namespace, promoted):
+def test_answers_after_an_upgrade_of_the_image_are_unverified_and_no_alarm(
+    cluster, namespace, promoted
+):
     watch, _ = promoted
     with Users(cluster, namespace, 1, 100) as users:
         users.prompts = USUAL
@@ -337,7 +399,12 @@ def test_answers_after_an_upgrade_of_the_image_are_unverified_and_no_alarm(clust
         (watch.mpctl.directory / "wrong").touch()  # a newer engine may answer otherwise
         namespace.ready()
         answered = len(users.answers)
-        wait_for("users are answered by the new engine", lambda: len(users.answers) >= answered + 50, watch, 120)
+        wait_for(
+            "users are answered by the new engine",
+            lambda: len(users.answers) >= answered + 50,
+            watch,
+            120,
+        )
         answers_are("Unverified", watch)
         users.pause()
     assert "image changed since the sentinels were recorded" in watch.logs()
@@ -361,10 +428,20 @@ def test_the_leader_is_killed_after_every_write_of_a_fallback_and_the_other_pod_
 def faulty_fall_back(watch, users, plain, number):
     """One fallback with the leader killed or stopped after a write, refused requests, and a stolen Lease, drawn by
     seed; (what was drawn, how many faults it met)."""
-    draw, namespace, proxy = random.Random(f"{seed}/fallback/{number}"), watch.namespace, watch.cluster.proxy
-    end, write, theft = draw.choice(["kill", "stop", "none"]), draw.randrange(1, 9), draw.random() < 0.3
+    draw, namespace, proxy = (
+        random.Random(f"{seed}/fallback/{number}"),
+        watch.namespace,
+        watch.cluster.proxy,
+    )
+    end, write, theft = (
+        draw.choice(["kill", "stop", "none"]),
+        draw.randrange(1, 9),
+        draw.random() < 0.3,
+    )
     faults = [Drawn.fault(draw) for _ in range(draw.randrange(1, 4))]
-    ledger = lambda: ledger_entries(namespace.client.list("controllerrevisions", labels="mpctl.dev/part=ledger"))  # noqa: E731
+    ledger = lambda: ledger_entries(  # noqa: E731
+        namespace.client.list("controllerrevisions", labels="mpctl.dev/part=ledger")
+    )
     users.prompts = USUAL
     if text_of(namespace.client.get("isvc", "demo")) != watch.wanted:
         watch.mpctl("rollback", "--to-revision", "2")
@@ -386,7 +463,9 @@ def faulty_fall_back(watch, users, plain, number):
         done, unfinished = fallbacks(unproxied)
         return len(done) > count and not unfinished
 
-    drawn = f"{end} after write {write}, {[tuple(fault.values()) for fault in faults]}, theft: {theft}"
+    drawn = (
+        f"{end} after write {write}, {[tuple(fault.values()) for fault in faults]}, theft: {theft}"
+    )
     wait_for(drawn, ended, watch, 400)
     met = sum(fault.fired > 0 for fault in added) + theft + len(watch.kills) - kills
     proxy.clear()
@@ -405,7 +484,10 @@ def test_random_faults_of_a_fallback_lose_nothing_and_leave_nothing(cluster, nam
     watch, plain = promoted
     began, number, met = time.monotonic(), 0, 0
     with Users(cluster, namespace, 1, 100) as users:
-        while number < int(os.environ.get("MPCTL_FAULTS", "20")) and time.monotonic() - began < limit_s:
+        while (
+            number < int(os.environ.get("MPCTL_FAULTS", "20"))
+            and time.monotonic() - began < limit_s
+        ):
             number += 1
             drawn, more = faulty_fall_back(watch, users, plain, number)
             met += more
@@ -417,7 +499,9 @@ def test_random_faults_of_a_fallback_lose_nothing_and_leave_nothing(cluster, nam
 @pytest.mark.engine
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-def test_with_a_real_engine_the_traffic_turns_and_the_leader_is_killed_after_every_write(cluster, namespace, mpctl):
+def test_with_a_real_engine_the_traffic_turns_and_the_leader_is_killed_after_every_write(
+    cluster, namespace, mpctl
+):
     cluster.pods.rule(lambda pod: {"engine": "real", "stop_s": 2})
     cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model"
     namespace.kubectl("apply", "-f", "-", stdin=CLAIMED.replace("@NAMESPACE@", namespace.name))
@@ -430,7 +514,17 @@ def test_with_a_real_engine_the_traffic_turns_and_the_leader_is_killed_after_eve
     policy.write_text(ANY_SPEED)
     head = json.dumps({"model": "/mnt/models/eagle3", "num_speculative_tokens": 3})
     few = ("--prompts", "edits", "--requests", "4", "--repeats", "6", "--max-tokens", "64")
-    done = mpctl("rollout", "--spec", "eagle3", "--spec-config", head, *few, "--policy", str(policy), timeout=900)
+    done = mpctl(
+        "rollout",
+        "--spec",
+        "eagle3",
+        "--spec-config",
+        head,
+        *few,
+        "--policy",
+        str(policy),
+        timeout=900,
+    )
     assert "promoted: service" in done.stderr
     # Hardly a draft of this small head is accepted on prose, which may be taken for an engine's fault.
     watch = Watch(cluster, namespace, mpctl, POLICY | {"interval_s": 3.0, "restart": False})

@@ -14,15 +14,25 @@ class Unmeasured:
         self.mpctl = mpctl
 
     def _line(self, arguments, point=0, program="matrix"):
-        environment = self.mpctl.environment | {"KUBECONFIG": str(self.mpctl.kubeconfig), "PYTHONPATH": str(ROOT)}
+        environment = self.mpctl.environment | {
+            "KUBECONFIG": str(self.mpctl.kubeconfig),
+            "PYTHONPATH": str(ROOT),
+        }
         words = [sys.executable, "-m", f"tests.cluster.{program}", str(point), *arguments]
-        return words, {"cwd": self.mpctl.directory, "env": environment, "stdin": subprocess.DEVNULL, "text": True}
+        return words, {
+            "cwd": self.mpctl.directory,
+            "env": environment,
+            "stdin": subprocess.DEVNULL,
+            "text": True,
+        }
 
     def __call__(self, *arguments, kill_after=0, code=0):
         words, options = self._line(arguments, kill_after)
         done = subprocess.run(words, capture_output=True, timeout=600, check=False, **options)
         if code is not None:
-            assert done.returncode == code, f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+            assert done.returncode == code, (
+                f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+            )
         return done
 
     def json(self, *arguments):

@@ -17,7 +17,11 @@ PASSED = Path(__file__).with_name("passed.json")
 # What decides how the dependencies behave: their versions, how they are started, and what is asked of them.
 INPUTS = {
     "contracts": ("tests/contracts/*.py", "tests/cluster/objects.py"),
-    "test cluster": ("tests/cluster/rig/**/*.py", "tests/cluster/rig/*/go.mod", "tests/cluster/rig/knative/**/*.go"),
+    "test cluster": (
+        "tests/cluster/rig/**/*.py",
+        "tests/cluster/rig/*/go.mod",
+        "tests/cluster/rig/knative/**/*.go",
+    ),
     "engine start": ("mpctl/platform/local/in_engine/*.py",),
     "speculators": ("requirements/speculators.txt",),
     "recording rules": ("manifests/monitoring/prometheusrule-*.yaml",),
@@ -30,7 +34,9 @@ def digests() -> dict[str, str]:
     digests_by_name = {name: _digest(patterns) for name, patterns in INPUTS.items()}
     lock = (ROOT / "requirements" / "local.txt").read_text()
     return digests_by_name | {
-        name: version for name, version in re.findall(r"^([\w-]+)==(\S+)", lock, re.MULTILINE) if name in ENGINE
+        name: version
+        for name, version in re.findall(r"^([\w-]+)==(\S+)", lock, re.MULTILINE)
+        if name in ENGINE
     }
 
 
@@ -45,7 +51,9 @@ def changed() -> list[str]:
     """The inputs that differ from those the contracts last passed with."""
     before = json.loads(PASSED.read_text()) if PASSED.exists() else {}
     now = digests()
-    return [name for name in sorted(now.keys() | before.keys()) if now.get(name) != before.get(name)]
+    return [
+        name for name in sorted(now.keys() | before.keys()) if now.get(name) != before.get(name)
+    ]
 
 
 def record() -> None:

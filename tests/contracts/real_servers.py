@@ -43,7 +43,11 @@ def server(command: list[str], log: Path, ready: str, timeout: float, **env: str
     """Runs ``command`` in a process group of its own until the block ends; waits until ``ready`` answers 200."""
     with log.open("wb") as out:
         process = subprocess.Popen(
-            command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **env}, start_new_session=True
+            command,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **env},
+            start_new_session=True,
         )
     try:
         wait_until_ready(process, ready, log, timeout)
@@ -56,14 +60,18 @@ def wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path, time
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise AssertionError(f"exit {process.returncode}:\n{log.read_text(errors='replace')[-3000:]}")
+            raise AssertionError(
+                f"exit {process.returncode}:\n{log.read_text(errors='replace')[-3000:]}"
+            )
         try:
             if httpx.get(url, timeout=5).status_code == 200:
                 return
         except httpx.TransportError:
             pass
         time.sleep(0.5)
-    raise AssertionError(f"not ready after {timeout:.0f} s:\n{log.read_text(errors='replace')[-3000:]}")
+    raise AssertionError(
+        f"not ready after {timeout:.0f} s:\n{log.read_text(errors='replace')[-3000:]}"
+    )
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -91,10 +99,23 @@ def engine(folder: Path) -> Iterator[str]:
         "--enable-per-request-metrics",
     ]  # fmt: skip
     url = f"http://127.0.0.1:{port}"
-    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
-    small = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "VLLM_CACHE_ROOT": str(folder / "cache")}
-    fields = {"MPCTL_STATE_DIR": str(folder / "state")}  # where the wrapper keeps what it adds to the engine
-    with server(command, folder / "engine.log", f"{url}/health", ENGINE_START, **quiet, **small, **fields):
+    quiet = {
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    small = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "OMP_NUM_THREADS": "1",
+        "VLLM_CACHE_ROOT": str(folder / "cache"),
+    }
+    fields = {
+        "MPCTL_STATE_DIR": str(folder / "state")
+    }  # where the wrapper keeps what it adds to the engine
+    with server(
+        command, folder / "engine.log", f"{url}/health", ENGINE_START, **quiet, **small, **fields
+    ):
         yield url
 
 

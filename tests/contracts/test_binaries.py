@@ -48,7 +48,14 @@ def test_the_versions_named_in_the_code_are_those_of_the_modules():
 def test_a_missing_go_is_named_with_install_instructions(nowhere):
     with pytest.raises(binaries.Missing) as missing:
         binaries.find()
-    for name in ("no Go toolchain", "apt install", "go.dev/dl", binaries.GO, "MPCTL_RIG_ASSETS", "kserve-manager"):
+    for name in (
+        "no Go toolchain",
+        "apt install",
+        "go.dev/dl",
+        binaries.GO,
+        "MPCTL_RIG_ASSETS",
+        "kserve-manager",
+    ):
         assert name in str(missing.value)
 
 
@@ -127,13 +134,22 @@ def test_a_build_says_how_much_is_left_and_learns_how_fast_this_machine_is(built
 
 def test_everything_that_tests_need_is_built_as_one_count(built, capsys):
     binaries.main(["all"])
-    assert built[6:] == ["llmisvc-manager", "lws-manager", "knative-controller", "prometheus", "promtool", "helm"]
+    assert built[6:] == [
+        "llmisvc-manager",
+        "lws-manager",
+        "knative-controller",
+        "prometheus",
+        "promtool",
+        "helm",
+    ]
     assert "(12 of 12)" in capsys.readouterr().err
 
 
 def test_the_script_names_what_is_missing(nowhere):
     environment = {
-        k: v for k, v in os.environ.items() if k not in ("MPCTL_GO", "MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS")
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("MPCTL_GO", "MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS")
     }
     environment |= {"MPCTL_RIG_CACHE": str(nowhere / "cache"), "MPCTL_GO": str(nowhere / "nosuch")}
     done = subprocess.run(

@@ -30,7 +30,17 @@ def watch(mpctl):
     """The address of a watch of a service on this machine."""
     mpctl("local", "up", "-f", str(mpctl.manifest()))
     with subprocess.Popen(
-        [sys.executable, "-m", "mpctl.cli.main", "watch", "demo", "--listen", "127.0.0.1:0", "-o", "json"],
+        [
+            sys.executable,
+            "-m",
+            "mpctl.cli.main",
+            "watch",
+            "demo",
+            "--listen",
+            "127.0.0.1:0",
+            "-o",
+            "json",
+        ],
         cwd=mpctl.directory,
         env=mpctl.environment,
         stdout=subprocess.DEVNULL,
@@ -51,12 +61,20 @@ def documented_template(address):
 
 def analysed(namespace, template):
     """The phase with which Argo ends an analysis of the template, and what it read."""
-    run = {"apiVersion": "argoproj.io/v1alpha1", "kind": "AnalysisRun", "metadata": {"generateName": "run-"}}
+    run = {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "AnalysisRun",
+        "metadata": {"generateName": "run-"},
+    }
     name = namespace.client.create({**run, "spec": template["spec"]})["metadata"]["name"]
 
     def ended():
         status = namespace.client.get("analysisruns", name).get("status", {})
-        return status if status.get("completedAt") or status.get("phase") in ("Successful", "Failed") else None
+        return (
+            status
+            if status.get("completedAt") or status.get("phase") in ("Successful", "Failed")
+            else None
+        )
 
     status = namespace.client.wait("Argo ends the analysis", ended)
     return status["phase"], json.loads(status["metricResults"][0]["measurements"][0]["value"])
@@ -64,9 +82,17 @@ def analysed(namespace, template):
 
 def flagger(address):
     """Flagger's confirm-promotion (https://docs.flagger.app/usage/webhooks): the status of the answer."""
-    body = {"name": "demo", "namespace": "default", "phase": "Progressing", "checksum": "85d557f47b", "metadata": {}}
+    body = {
+        "name": "demo",
+        "namespace": "default",
+        "phase": "Progressing",
+        "checksum": "85d557f47b",
+        "metadata": {},
+    }
     request = urllib.request.Request(
-        f"http://{address}/v1/flagger", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        f"http://{address}/v1/flagger",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
     )
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:

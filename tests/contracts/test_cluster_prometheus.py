@@ -15,7 +15,9 @@ def test_an_engines_counters_are_in_prometheus_under_its_namespace_and_pod(clust
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def series():
-        with opener.open(f"{cluster.prometheus.url}/api/v1/query?query={query}", timeout=5) as answer:
+        with opener.open(
+            f"{cluster.prometheus.url}/api/v1/query?query={query}", timeout=5
+        ) as answer:
             return [found["metric"] for found in json.load(answer)["data"]["result"]]
 
     namespace.client.wait("Prometheus has scraped the engine", series)

@@ -102,8 +102,17 @@ def test_the_second_pod_of_a_one_gpu_node_cannot_be_allocated(cluster, namespace
 
     def refused():
         pods = namespace.client.list("pods")
-        actual_pods = [c for p in pods for c in p["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
-        return [c["message"] for c in actual_pods if c["status"] == "False"] if len(actual_pods) == len(taken) else None
+        actual_pods = [
+            c
+            for p in pods
+            for c in p["status"].get("conditions", ())
+            if c["type"] == "PodScheduled"
+        ]
+        return (
+            [c["message"] for c in actual_pods if c["status"] == "False"]
+            if len(actual_pods) == len(taken)
+            else None
+        )
 
     (message,) = namespace.client.wait("all but one are scheduled", refused)
     assert "cannot allocate all claims" in message
@@ -120,11 +129,13 @@ def test_the_autoscaler_follows_queue_wait(cluster, namespace):
     namespace.client.apply(hpa())
     cluster.metrics.set("queue_wait_ms", 500)
     namespace.client.wait(
-        "two replicas", lambda: namespace.client.get("deployments", "demo-predictor")["spec"]["replicas"] == 2
+        "two replicas",
+        lambda: namespace.client.get("deployments", "demo-predictor")["spec"]["replicas"] == 2,
     )
     cluster.metrics.set("queue_wait_ms", 10)
     namespace.client.wait(
-        "one replica", lambda: namespace.client.get("deployments", "demo-predictor")["spec"]["replicas"] == 1
+        "one replica",
+        lambda: namespace.client.get("deployments", "demo-predictor")["spec"]["replicas"] == 1,
     )
 
 
@@ -140,8 +151,18 @@ def test_ports_are_forwarded_over_websockets(cluster, namespace, tmp_path):
     (pod,) = namespace.pods()
     path = cluster.proxy.kubeconfig(cluster.admin, tmp_path / "kubeconfig")
     for kubeconfig in (cluster.kubeconfig, path):
-        program = [sys.executable, "-c", FORWARD, kubeconfig, namespace.name, pod["metadata"]["name"]]
-        assert b'"version"' in subprocess.run(program, check=True, capture_output=True, timeout=60).stdout
+        program = [
+            sys.executable,
+            "-c",
+            FORWARD,
+            kubeconfig,
+            namespace.name,
+            pod["metadata"]["name"],
+        ]
+        assert (
+            b'"version"'
+            in subprocess.run(program, check=True, capture_output=True, timeout=60).stdout
+        )
 
 
 def test_routes_share_requests_by_weight(cluster, namespace):
@@ -177,7 +198,12 @@ def test_routes_share_requests_by_weight(cluster, namespace):
 def test_a_jobs_pod_reaches_a_service_by_name_and_its_output_is_its_log(cluster, namespace):
     namespace.deploy(MODEL)
     namespace.client.apply(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "note"}, "data": {"note": "from a ConfigMap"}}
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "note"},
+            "data": {"note": "from a ConfigMap"},
+        }
     )
     namespace.client.apply(
         {
@@ -209,7 +235,9 @@ def test_a_jobs_pod_reaches_a_service_by_name_and_its_output_is_its_log(cluster,
             },
         }
     )
-    namespace.client.wait("the job is done", lambda: is_true(namespace.client.get("jobs", "bench"), "Complete"))
+    namespace.client.wait(
+        "the job is done", lambda: is_true(namespace.client.get("jobs", "bench"), "Complete")
+    )
     text = namespace.kubectl("logs", "job/bench")
     assert '"demo"' in text and "from a ConfigMap" in text
 
@@ -224,7 +252,13 @@ def test_the_proxy_injects_faults_and_remembers_requests(cluster, namespace, tmp
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "Role",
             "metadata": {"name": "maps"},
-            "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get", "list", "watch"]}],
+            "rules": [
+                {
+                    "apiGroups": [""],
+                    "resources": ["configmaps"],
+                    "verbs": ["create", "get", "list", "watch"],
+                }
+            ],
         }
     )
     namespace.client.apply(
@@ -233,7 +267,9 @@ def test_the_proxy_injects_faults_and_remembers_requests(cluster, namespace, tmp
             "kind": "RoleBinding",
             "metadata": {"name": "maps"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "maps"},
-            "subjects": [{"kind": "User", "name": "operator", "apiGroup": "rbac.authorization.k8s.io"}],
+            "subjects": [
+                {"kind": "User", "name": "operator", "apiGroup": "rbac.authorization.k8s.io"}
+            ],
         }
     )
     cluster.proxy.clear()
@@ -255,12 +291,16 @@ def test_two_clusters_at_once_and_a_killed_owner_leaves_nothing():
         "c = Cluster(Settings(kserve=False)).__enter__()\n"
         "print(c.folder, *(p.pid for p in c.processes.started.values()), flush=True)\ntime.sleep(600)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as owner:
         folder, *pids = owner.stdout.readline().split()
         assert len(pids) == 4 and Path(folder).is_dir()
         owner.send_signal(signal.SIGKILL)
     end = time.monotonic() + 60
-    while time.monotonic() < end and (Path(folder).exists() or any(Path(f"/proc/{p}").exists() for p in pids)):
+    while time.monotonic() < end and (
+        Path(folder).exists() or any(Path(f"/proc/{p}").exists() for p in pids)
+    ):
         time.sleep(0.1)
     assert not Path(folder).exists()
     assert not [p for p in pids if Path(f"/proc/{p}").exists()]
@@ -272,7 +312,9 @@ def test_a_webhook_refuses_what_kserve_refuses(namespace):
 
 
 def test_a_watch_is_dropped_and_a_lease_is_stolen(cluster, namespace, tmp_path):
-    path = cluster.proxy.kubeconfig(cluster.admin, tmp_path / "kubeconfig", namespace=namespace.name)
+    path = cluster.proxy.kubeconfig(
+        cluster.admin, tmp_path / "kubeconfig", namespace=namespace.name
+    )
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "mine"}}
     namespace.client.apply(lease | {"spec": {"holderIdentity": "me", "leaseDurationSeconds": 30}})
 
@@ -283,7 +325,9 @@ def test_a_watch_is_dropped_and_a_lease_is_stolen(cluster, namespace, tmp_path):
     cluster.proxy.add(steal, verb="get", resource="leases", name="mine")
     assert "somebody else" in cluster.kubectl("get", "lease", "mine", "-o", "yaml", kubeconfig=path)
     fault = cluster.proxy.add("drop", verb="watch", resource="configmaps", after=1)
-    done = cluster.kubectl("get", "configmaps", "--watch-only", "--request-timeout=60s", kubeconfig=path, code=None)
+    done = cluster.kubectl(
+        "get", "configmaps", "--watch-only", "--request-timeout=60s", kubeconfig=path, code=None
+    )
     assert fault.fired == 1, done
 
 
@@ -302,7 +346,9 @@ def test_a_refusal_looks_like_the_api_servers(cluster, namespace, status):
 
 
 def test_a_service_account_is_itself_through_the_proxy(cluster, namespace, tmp_path):
-    namespace.client.wait("the account", lambda: namespace.client.find("serviceaccounts", "default"))
+    namespace.client.wait(
+        "the account", lambda: namespace.client.find("serviceaccounts", "default")
+    )
     path = cluster.service_account_kubeconfig(namespace.name, "default", tmp_path / "kubeconfig")
     output = cluster.kubectl("auth", "whoami", f"--server={cluster.proxy.url}", kubeconfig=path)
     assert f"system:serviceaccount:{namespace.name}:default" in output
@@ -317,7 +363,11 @@ def test_a_pod_with_a_missing_secret_waits_until_it_is_there(cluster, namespace)
     namespace.client.apply(text)
 
     def waiting():
-        states = [s["state"] for p in namespace.pods() for s in p.get("status", {}).get("containerStatuses", ())]
+        states = [
+            s["state"]
+            for p in namespace.pods()
+            for s in p.get("status", {}).get("containerStatuses", ())
+        ]
         return [
             s["waiting"]["message"]
             for s in states
@@ -326,7 +376,12 @@ def test_a_pod_with_a_missing_secret_waits_until_it_is_there(cluster, namespace)
 
     assert namespace.client.wait("the kubelet says so", waiting) == ['secret "key" not found']
     namespace.client.apply(
-        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "key"}, "stringData": {"key": "x"}}
+        {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "key"},
+            "stringData": {"key": "x"},
+        }
     )
     namespace.ready()
 

@@ -33,11 +33,19 @@ class Client:
     """Asks for completions and keeps (when it ended, how long it queued) of each."""
 
     def __init__(self, base: str) -> None:
-        self.http = httpx.AsyncClient(base_url=base, timeout=300, limits=httpx.Limits(max_connections=64))
+        self.http = httpx.AsyncClient(
+            base_url=base, timeout=300, limits=httpx.Limits(max_connections=64)
+        )
         self.waits: list[tuple[float, float]] = []
 
     async def complete(self, tokens: int) -> None:
-        body = {"model": "tiny", "prompt": "queue", "max_tokens": tokens, "ignore_eos": True, "temperature": 0}
+        body = {
+            "model": "tiny",
+            "prompt": "queue",
+            "max_tokens": tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+        }
         answer = await self.http.post("/v1/completions", json=body)
         answer.raise_for_status()
         self.waits.append((time.time(), answer.json()["metrics"]["queue_time_ms"]))
@@ -59,7 +67,9 @@ async def asked(base: str, query: str) -> float:
     return float(result[0]["value"][1]) if result else math.nan
 
 
-async def evaluated(base: str, good: Callable[[float], bool] = lambda _: True) -> tuple[float, float]:
+async def evaluated(
+    base: str, good: Callable[[float], bool] = lambda _: True
+) -> tuple[float, float]:
     """The next evaluation of ``queue_wait_ms`` that is ``good``, or the last one seen: its value and its time.
 
     A busy machine scrapes and answers late, which must not decide: what is looked for is waited for.
@@ -67,7 +77,9 @@ async def evaluated(base: str, good: Callable[[float], bool] = lambda _: True) -
     deadline, before = time.monotonic() + PATIENCE, await asked(base, EVALUATED)
     while True:
         await asyncio.sleep(1)
-        at, found, after = [await asked(base, query) for query in (EVALUATED, "queue_wait_ms", EVALUATED)]
+        at, found, after = [
+            await asked(base, query) for query in (EVALUATED, "queue_wait_ms", EVALUATED)
+        ]
         of_one_evaluation = at == after != before
         if time.monotonic() > deadline or (of_one_evaluation and good(found)):
             return found, at
@@ -99,7 +111,9 @@ async def story(target: str, base: str) -> dict[str, list[float]]:
     stuck = [asyncio.create_task(client.complete(8)) for _ in range(CLIENTS - SLOTS)]
     entries["stuck"], entries["stuck, finished half"] = [], []
     while len(entries["stuck"]) < 2:
-        entries["stuck"].append((await evaluated(base, lambda wait: wait > 2 * max(entries["loaded"])))[0])
+        entries["stuck"].append(
+            (await evaluated(base, lambda wait: wait > 2 * max(entries["loaded"])))[0]
+        )
         entries["stuck, finished half"].append(await asked(base, "queue_wait_ms:finished"))
     assert not any(task.done() for task in tasks), "the long requests ended: nothing was stuck"
     await stop(stuck + tasks)
@@ -109,15 +123,22 @@ async def story(target: str, base: str) -> dict[str, list[float]]:
     return entries
 
 
-def test_the_recorded_queue_wait_is_the_wait_of_the_requests(prometheus: str, rules_file: Path, tmp_path: Path) -> None:
+def test_the_recorded_queue_wait_is_the_wait_of_the_requests(
+    prometheus: str, rules_file: Path, tmp_path: Path
+) -> None:
     engine_python()
-    with engine(tmp_path) as target, prometheus_server(prometheus, rules_file, target, tmp_path) as base:
+    with (
+        engine(tmp_path) as target,
+        prometheus_server(prometheus, rules_file, target, tmp_path) as base,
+    ):
         result = asyncio.run(story(target, base))
     for what, values in result.items():
         sys.stdout.write(f"{what:<22}" + "".join(f"{number:12.1f}" for number in values) + "\n")
     assert result["idle"] == [0.0]
     assert min(result["truth"]) > 20, "the load made no queue"
-    distances = sorted(abs(rule / truth - 1) for rule, truth in zip(result["loaded"], result["truth"], strict=True))
+    distances = sorted(
+        abs(rule / truth - 1) for rule, truth in zip(result["loaded"], result["truth"], strict=True)
+    )
     assert distances[1] <= 0.10, "the rule is not the wait that requests had"
     rule = max(result["loaded"])
     most = 60_000.0 * (CLIENTS - SLOTS)  # the rule counts no fewer than one admission a minute

@@ -17,7 +17,9 @@ from tests.local.conftest import DEMO, ROOT, engine  # noqa: F401
 from tests.local.test_real_methods import promoted_and_back
 
 LOCK = ROOT / "requirements" / "speculators.txt"
-LAYERS = json.loads((DEMO / "eagle3" / "config.json").read_text())["eagle_config"]["eagle_aux_hidden_state_layer_ids"]
+LAYERS = json.loads((DEMO / "eagle3" / "config.json").read_text())["eagle_config"][
+    "eagle_aux_hidden_state_layer_ids"
+]
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 
@@ -35,7 +37,9 @@ def python():
         ]  # fmt: skip
         done = subprocess.run(words, capture_output=True, text=True, timeout=900, check=False)
         if done.returncode:
-            pytest.skip(f"speculators could not be installed: {done.stderr.strip().splitlines()[-1]}")
+            pytest.skip(
+                f"speculators could not be installed: {done.stderr.strip().splitlines()[-1]}"
+            )
         installed.write_bytes(LOCK.read_bytes())
     return ["env", f"PYTHONPATH={folder}", "HF_HUB_OFFLINE=1", sys.executable]
 
@@ -57,7 +61,13 @@ def require_known(engine, draft):  # noqa: F811
     read = engine.json("preflight", "demo", "--spec", "eagle3", "--draft", draft)
     assert [finding for finding in read["findings"] if finding["severity"] == "refuse"] == []
     verdicts = {check["id"]: check["verdict"] for check in read["match"]}
-    known = ("draft-kind", "parallel-drafting", "hidden-size-mismatch", "vocabulary-mismatch", "draft-vocabulary")
+    known = (
+        "draft-kind",
+        "parallel-drafting",
+        "hidden-size-mismatch",
+        "vocabulary-mismatch",
+        "draft-vocabulary",
+    )
     assert {name: verdicts[name] for name in known} == dict.fromkeys(known, "ok")
     config = json.loads((Path(read["draft"]) / "config.json").read_text())
     assert config["speculators_version"] == "0.9.0"

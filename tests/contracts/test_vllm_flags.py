@@ -18,21 +18,38 @@ def actions():
 
 
 def long_names(action):
-    return [name for name in action.option_strings if name.startswith("--") and not name.startswith("--no-")]
+    return [
+        name
+        for name in action.option_strings
+        if name.startswith("--") and not name.startswith("--no-")
+    ]
 
 
 def test_every_switch_of_the_engine_is_known_as_one(actions):
-    switches = [one for one in actions if one.nargs == 0 or isinstance(one, argparse.BooleanOptionalAction)]
+    switches = [
+        one for one in actions if one.nargs == 0 or isinstance(one, argparse.BooleanOptionalAction)
+    ]
     assert {name for one in switches for name in long_names(one)} <= command.BOOLEANS
     takes_value = {name for one in actions if one not in switches for name in long_names(one)}
     assert not takes_value & command.BOOLEANS
 
 
 def test_every_flag_with_many_values_is_known_as_one(actions):
-    assert {name for one in actions if one.nargs in ("+", "*") for name in long_names(one)} <= command._MANY
+    assert {
+        name for one in actions if one.nargs in ("+", "*") for name in long_names(one)
+    } <= command._MANY
 
 
 def test_every_short_flag_is_known(actions):
-    shorts = {short: long_names(one)[0] for one in actions if long_names(one) for short in one.option_strings}
-    names_by_short = {short: name for short, name in shorts.items() if not short.startswith("--") and short != "-h"}
+    shorts = {
+        short: long_names(one)[0]
+        for one in actions
+        if long_names(one)
+        for short in one.option_strings
+    }
+    names_by_short = {
+        short: name
+        for short, name in shorts.items()
+        if not short.startswith("--") and short != "-h"
+    }
     assert names_by_short.items() <= command.ALIASES.items()

@@ -21,7 +21,12 @@ LLAMA = {
     "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "vocab_size": 256,
     "max_position_embeddings": 512, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5,
 }  # fmt: skip
-HALF = LLAMA | {"torch_dtype": "float16", "num_key_value_heads": 8, "num_hidden_layers": 2, "head_dim": 16}
+HALF = LLAMA | {
+    "torch_dtype": "float16",
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 2,
+    "head_dim": 16,
+}
 GLM = LLAMA | {
     "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "num_nextn_predict_layers": 1, "head_dim": 8,
     "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
@@ -82,7 +87,9 @@ def folders(tmp_path_factory):
 
 def hash_by_vllm(argv: list[str], config: dict | None) -> str:
     """vLLM's own hash of an engine with these arguments, read by its own parser."""
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import compute_nixl_compatibility_hash
+    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
+        compute_nixl_compatibility_hash,
+    )
     from vllm.engine.arg_utils import EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -91,7 +98,9 @@ def hash_by_vllm(argv: list[str], config: dict | None) -> str:
     known = parser.parse_args([*argv, "--skip-tokenizer-init", *setting])
     engine = EngineArgs.from_cli_args(known).create_engine_config()
     push = "NixlPushConnector" in engine.kv_transfer_config.kv_connector
-    return compute_nixl_compatibility_hash(engine, BACKEND, transfer_mode="push" if push else "pull")
+    return compute_nixl_compatibility_hash(
+        engine, BACKEND, transfer_mode="push" if push else "pull"
+    )
 
 
 def manifest(model: str, ends: dict[str, tuple[str, ...]]) -> str:
@@ -118,7 +127,9 @@ def test_the_hash_of_both_ends_is_vllms(folders, model, method, decode, prefill)
     config = build(name, draft=None if draft is None else folders[draft], sets=sets)[0].config()
     nixl = ("--kv-transfer-config", '{"kv_connector":"NixlConnector","kv_role":"kv_both"}')
     ends = {"decode": (*nixl, *decode), "prefill": (*nixl, *prefill)}
-    facts = facts_of(load_one(manifest(folders[model], ends), None), target=describe_model(MODELS[model]))
+    facts = facts_of(
+        load_one(manifest(folders[model], ends), None), target=describe_model(MODELS[model])
+    )
     (of_prefill,) = facts.prefill_ends
     layers = MODELS[draft or model].get("eagle_aux_hidden_state_layer_ids")
     auxiliary = None if layers is None else tuple(layers)
@@ -127,7 +138,9 @@ def test_the_hash_of_both_ends_is_vllms(folders, model, method, decode, prefill)
         ours = digest(factors(replace(end, backend=BACKEND), config, auxiliary))
         assert ours == hash_by_vllm(["--model", folders[model], *ends[role]], config)
         hashes.append(ours)
-    refused = "prefill-differs" in {finding.id for finding in preflight_findings(from_config(config), facts)}
+    refused = "prefill-differs" in {
+        finding.id for finding in preflight_findings(from_config(config), facts)
+    }
     assert refused == (hashes[0] != hashes[1])
 
 
@@ -143,4 +156,6 @@ def test_a_draft_that_the_hash_holds_is_edited_at_both_ends(method):
     draft = "org/draft" if METHODS[method].needs_draft in ("head", "model") else None
     wanted = build(method, draft=draft)[0].config()
     # A draft model is in no hash, but the engines compare their number of layers with KV cache.
-    assert needs_both_ends(wanted) == (SpeculativeConfig.use_eagle(config) or method == "draft_model")
+    assert needs_both_ends(wanted) == (
+        SpeculativeConfig.use_eagle(config) or method == "draft_model"
+    )

@@ -37,7 +37,12 @@ def byte_symbols() -> list[str]:
 
 def write(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": True,
+    }
     tokenizer = {
         "version": "1.0",
         "added_tokens": [

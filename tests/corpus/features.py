@@ -63,7 +63,9 @@ _ITEMS = (
 )
 _SPECS = (
     "- --speculative-config\n{i}- |\n"
-    + "".join(f"{{i}}  {line}\n" for line in _PRETTY.replace("{", "{{").replace("}", "}}").split("\n")).rstrip("\n"),
+    + "".join(
+        f"{{i}}  {line}\n" for line in _PRETTY.replace("{", "{{").replace("}", "}}").split("\n")
+    ).rstrip("\n"),
     "- --speculative-config=" + _COMPACT.replace("{", "{{").replace("}", "}}"),
     '- \'--speculative-config={{"method": "ngram", "num_speculative_tokens": 3}}\'',
     '- --speculative-config\n{i}- >-\n{i}  {{"method": "ngram",\n{i}  "num_speculative_tokens": 3}}',
@@ -135,7 +137,9 @@ def feature(seed: int, number: int) -> str:
 
 
 def _separated(parts: list[str], rng: random.Random) -> str:
-    text = rng.choice(("", "", "---\n", "# first\n", "%YAML 1.1\n---\n", "\n\n", "--- # a\n", "---\t\n"))
+    text = rng.choice(
+        ("", "", "---\n", "# first\n", "%YAML 1.1\n---\n", "\n\n", "--- # a\n", "---\t\n")
+    )
     between = ("---\n", "---\n", "--- # next\n", "...\n---\n", "---\n# c\n\n", "---   \n")
     for number, part in enumerate(parts):
         text += rng.choice(between) if number else ""
@@ -144,11 +148,16 @@ def _separated(parts: list[str], rng: random.Random) -> str:
 
 
 def _object(rng: random.Random) -> str:
-    return rng.choice((_anchored, _merged, _listed, _listed, _listed, _scripted, _scripted, _json, _json, _mixed))(rng)
+    return rng.choice(
+        (_anchored, _merged, _listed, _listed, _listed, _scripted, _scripted, _json, _json, _mixed)
+    )(rng)
 
 
 def _listing(rng: random.Random, indent: str) -> str:
-    items = [*rng.sample(_ITEMS, rng.randrange(5)), *(rng.sample(_SPECS, 1) if rng.random() < 0.3 else ())]
+    items = [
+        *rng.sample(_ITEMS, rng.randrange(5)),
+        *(rng.sample(_SPECS, 1) if rng.random() < 0.3 else ()),
+    ]
     rng.shuffle(items)
     text = ""
     for item in items:
@@ -169,7 +178,13 @@ def _args(rng: random.Random, indent: str) -> str:
     items = _listing(rng, dash)
     if not re.search(r"^\s*-", items, re.MULTILINE):
         return rng.choice(
-            ("", f"{indent}{key}: []\n", f"{indent}{key}:\n", f"{indent}{key}: ~\n", f"{indent}{key}: [ ] # x\n")
+            (
+                "",
+                f"{indent}{key}: []\n",
+                f"{indent}{key}:\n",
+                f"{indent}{key}: ~\n",
+                f"{indent}{key}: [ ] # x\n",
+            )
         )
     opening = rng.choice(("", "", " # why", " &own", " !!seq", "  "))
     return f"{indent}{key}:{opening}\n{items}"
@@ -203,10 +218,17 @@ _POD_KEYS = (
 def _listed(rng: random.Random) -> str:
     """An InferenceService with a model."""
     inner = "      "
-    keys = [rng.choice(_MODEL_KEYS).format(i=inner), rng.choice(_STORED).format(i=inner), _args(rng, inner)]
+    keys = [
+        rng.choice(_MODEL_KEYS).format(i=inner),
+        rng.choice(_STORED).format(i=inner),
+        _args(rng, inner),
+    ]
     keys += [
         rng.choice(
-            ("", f"{inner}env:\n{inner}- {{name: TP, value: '2'}}\n{inner}- name: EXTRA\n{inner}  value: --seed=3\n")
+            (
+                "",
+                f"{inner}env:\n{inner}- {{name: TP, value: '2'}}\n{inner}- name: EXTRA\n{inner}  value: --seed=3\n",
+            )
         )
     ]
     rng.shuffle(keys)
@@ -280,7 +302,9 @@ def _command(rng: random.Random, indent: str) -> str:
 
 def _mixed(rng: random.Random) -> str:
     indent = "      "
-    return _workload(rng, _container(rng, indent, _command(rng, indent + "  ") + _args(rng, indent + "  ")))
+    return _workload(
+        rng, _container(rng, indent, _command(rng, indent + "  ") + _args(rng, indent + "  "))
+    )
 
 
 def _scripted(rng: random.Random) -> str:
@@ -309,7 +333,13 @@ def _scripted(rng: random.Random) -> str:
             forms.append(f"{inner}- {script}\n")
     item = rng.choice(forms)
     shell = rng.choice(
-        ("[sh, -c]", "[/bin/bash, -lc]", "['bash', '-euxc']", "[/bin/sh, -c, --]", "[tini, --, bash, -o, pipefail, -c]")
+        (
+            "[sh, -c]",
+            "[/bin/bash, -lc]",
+            "['bash', '-euxc']",
+            "[/bin/sh, -c, --]",
+            "[tini, --, bash, -o, pipefail, -c]",
+        )
     )
     choice = rng.choice(("", "", f"{inner}- --\n", f"{inner}- x\n{inner}- --max-num-seqs=3\n"))
     run = f"{inner}command: {shell}\n{inner}args:\n{item}{choice}"
@@ -325,7 +355,9 @@ def _anchored(rng: random.Random) -> str:
         head = f"x-args: &a\n{_listing(rng, '- '.rstrip()[:0]) or '- --seed=1'}"
         head = head if head.endswith("\n") else head + "\n"
         return _workload(
-            rng, "      - name: kserve-container\n        image: vllm/vllm-openai\n        args: *a\n", head=head
+            rng,
+            "      - name: kserve-container\n        image: vllm/vllm-openai\n        args: *a\n",
+            head=head,
         )
     if form < 0.7:
         run = f"        args:\n        - &m --max-model-len=1\n        - *m\n{_listing(rng, '        ')}"
@@ -345,10 +377,16 @@ def _merged(rng: random.Random) -> str:
     form = rng.random()
     choice = rng.choice(("", "        args: [--own]\n", "        command: [vllm, serve, org/m]\n"))
     if form < 0.4:
-        return _workload(rng, f"      - <<: *base\n        name: kserve-container\n{choice}", head=head)
+        return _workload(
+            rng, f"      - <<: *base\n        name: kserve-container\n{choice}", head=head
+        )
     if form < 0.6:
         text = "x-more: &more {image: x}\n"
-        return _workload(rng, f"      - name: kserve-container\n        <<: [*base, *more]\n{choice}", head=head + text)
+        return _workload(
+            rng,
+            f"      - name: kserve-container\n        <<: [*base, *more]\n{choice}",
+            head=head + text,
+        )
     if form < 0.8:
         inner = _args(rng, "      ")
         return (
@@ -366,9 +404,15 @@ def _merged(rng: random.Random) -> str:
 
 def _json(rng: random.Random) -> str:
     """A file of JSON, or YAML whose lower part is JSON."""
-    args = [w for w in ("--max-model-len=8192", "--seed", "1", '--a=\u00fc"', '--b={"c": [1]}') if rng.random() < 0.5]
+    args = [
+        w
+        for w in ("--max-model-len=8192", "--seed", "1", '--a=\u00fc"', '--b={"c": [1]}')
+        if rng.random() < 0.5
+    ]
     if rng.random() < 0.3:
-        args += rng.choice((["--speculative-config", _COMPACT], [f"--speculative-config={json.dumps(_SPEC)}"]))
+        args += rng.choice(
+            (["--speculative-config", _COMPACT], [f"--speculative-config={json.dumps(_SPEC)}"])
+        )
     if rng.random() < 0.5:
         model = {"modelFormat": {"name": "vLLM"}, "storageUri": "hf://org/model", "args": args}
         if rng.random() < 0.3:
@@ -376,10 +420,23 @@ def _json(rng: random.Random) -> str:
         pairs = list(model.items())
         rng.shuffle(pairs)
         spec: dict[str, object] = {"predictor": {"model": dict(pairs), "minReplicas": 1}}
-        data = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "llm"}}
+        data = {
+            "apiVersion": "serving.kserve.io/v1beta1",
+            "kind": "InferenceService",
+            "metadata": {"name": "llm"},
+        }
     else:
-        fields = {"name": "kserve-container", "image": "vllm/vllm-openai", "args": args, "volumeMounts": []}
-        spec = {"template": {"spec": {"containers": [fields], "volumes": [{"name": "shm", "emptyDir": {}}]}}}
+        fields = {
+            "name": "kserve-container",
+            "image": "vllm/vllm-openai",
+            "args": args,
+            "volumeMounts": [],
+        }
+        spec = {
+            "template": {
+                "spec": {"containers": [fields], "volumes": [{"name": "shm", "emptyDir": {}}]}
+            }
+        }
         data = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "llm"}}
     indent = rng.choice((None, 2, 4, "\t"))
     separators = rng.choice(((",", ":"), (", ", ": "), (",", ": "), (" , ", " : ")))
@@ -387,7 +444,9 @@ def _json(rng: random.Random) -> str:
     if rng.random() < 0.3:
         head = "".join(f"{key}: {json.dumps(value)}\n" for key, value in data.items())
         return f"{head}spec: {json.dumps(spec, indent=indent, ensure_ascii=ascii_only)}\n"
-    return json.dumps({**data, "spec": spec}, indent=indent, separators=separators, ensure_ascii=ascii_only)
+    return json.dumps(
+        {**data, "spec": spec}, indent=indent, separators=separators, ensure_ascii=ascii_only
+    )
 
 
 _BESIDE = (

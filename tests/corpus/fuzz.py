@@ -41,7 +41,10 @@ def manifest(seed: int, number: int) -> str:
 def _file(rng: random.Random) -> str:
     parts = [rng.choice((_in_model, _in_container, _deployment))(rng)]
     if rng.random() < 0.2:
-        parts.insert(rng.randrange(2), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\ndata: {a: b}\n")
+        parts.insert(
+            rng.randrange(2),
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: other}\ndata: {a: b}\n",
+        )
     return ("" if rng.random() < 0.8 else "---\n") + "---\n".join(parts)
 
 
@@ -57,7 +60,11 @@ def _words(rng: random.Random) -> list[str]:
                 [f"--speculative-config={json.dumps(config)}"],
                 ["--speculative-config", json.dumps(config)],
                 ["--speculative_config", json.dumps(config, separators=(",", ":"))],
-                [word for key, value in config.items() for word in (f"--speculative-config.{key}", str(value))],
+                [
+                    word
+                    for key, value in config.items()
+                    for word in (f"--speculative-config.{key}", str(value))
+                ],
                 [f"--speculative-config.{key}={value}" for key, value in config.items()],
             )
         )
@@ -101,7 +108,9 @@ def _listing(key: str, words: list[str], indent: str, rng: random.Random) -> str
 
 
 def _in_model(rng: random.Random) -> str:
-    storage = rng.choice(("", "      storageUri: hf://org/model\n", "      storageUri: 'pvc://models/llm'\n"))
+    storage = rng.choice(
+        ("", "      storageUri: hf://org/model\n", "      storageUri: 'pvc://models/llm'\n")
+    )
     keys = [
         "      modelFormat:\n        name: vLLM\n",
         storage,
@@ -121,7 +130,9 @@ def _in_model(rng: random.Random) -> str:
 def _container(rng: random.Random, indent: str) -> str:
     words = ["org/model", *_words(rng)]
     if rng.random() < 0.25:
-        line = " ".join(f"'{w}'" if any(c in w for c in '{" ') else w for w in ["vllm", "serve", *words])
+        line = " ".join(
+            f"'{w}'" if any(c in w for c in '{" ') else w for w in ["vllm", "serve", *words]
+        )
         script = rng.choice(
             (
                 f"{indent}  args:\n{indent}  - |\n{indent}    exec {line}\n",

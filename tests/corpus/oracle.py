@@ -17,9 +17,20 @@ _STAGED = ("storageUri", "storageUris", "volumes", "volumeMounts")
 _VARIABLE = "VLLM_ADDITIONAL_ARGS"
 _LISTS = ("args", "command", "extraArgs", _VARIABLE)
 _KEYS = ("speculative-config", "speculative_config")  # in a ConfigMap of KAITO's
-_SHORT = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
+_SHORT = {
+    "--spec-method": "method",
+    "--spec-model": "model",
+    "--spec-tokens": "num_speculative_tokens",
+}
 _SEVERAL = ("LeaderWorkerSet", "LLMInferenceService")  # leader and workers are one engine
-_BOTH_ENDS = ("eagle", "eagle3", "mtp", "dflash", "dspark", "draft_model")  # of prefill and decode pods
+_BOTH_ENDS = (
+    "eagle",
+    "eagle3",
+    "mtp",
+    "dflash",
+    "dspark",
+    "draft_model",
+)  # of prefill and decode pods
 
 
 def documents(text: str) -> list[Any] | None:
@@ -43,14 +54,21 @@ def wrong(before: str, after: str, config: dict[str, Any] | None, *, staged: boo
         return "the result is not YAML"
     if len(actual_documents) != len(right):
         return "the number of documents changed"
-    return _wrong([_plain(one) for one in actual_documents], [_plain(one) for one in right], config, staged=staged)
+    return _wrong(
+        [_plain(one) for one in actual_documents],
+        [_plain(one) for one in right],
+        config,
+        staged=staged,
+    )
 
 
 def _formats(runtime: dict[str, Any]) -> list[dict[str, Any]]:
     return list(runtime["spec"].get("supportedModelFormats") or ())
 
 
-def _wrong(left: list[Any], right: list[Any], config: dict[str, Any] | None, *, staged: bool) -> str:
+def _wrong(
+    left: list[Any], right: list[Any], config: dict[str, Any] | None, *, staged: bool
+) -> str:
     places = list(_changes(left, right, ()))
     keyed = [place for place in places if place[-1] in _KEYS]
     for place in keyed:
@@ -59,27 +77,46 @@ def _wrong(left: list[Any], right: list[Any], config: dict[str, Any] | None, *, 
             return f"{place} is {written}"
     places = [place for place in places if place not in keyed]
     lines = [place for place in places if _holder(place) is not None]
-    others = [p for p in places if p not in lines and not (staged and any(key in _STAGED for key in p))]
+    others = [
+        p for p in places if p not in lines and not (staged and any(key in _STAGED for key in p))
+    ]
     if others:
         return f"changed besides: {others[0]}"
-    if not lines and not keyed and config is not None and not any(_reads(document, config) for document in right):
+    if (
+        not lines
+        and not keyed
+        and config is not None
+        and not any(_reads(document, config) for document in right)
+    ):
         return f"the engine reads no {config}"
     holders = {_holder(place) for place in lines}
     both = config is not None and config.get("method") in _BOTH_ENDS
-    if len(holders) > 1 and _kind(left[next(iter(lines))[0]]) not in _SEVERAL and not (both or config is None):
+    if (
+        len(holders) > 1
+        and _kind(left[next(iter(lines))[0]]) not in _SEVERAL
+        and not (both or config is None)
+    ):
         return f"changed in {len(holders)} objects"
     if both and any(_is_half(right[number], config) for number in {place[0] for place in lines}):
         return "the prefill pods do not read the setting"
-    return next((why for holder in holders if holder and (why := _judged(left, right, holder, config))), "")
+    return next(
+        (why for holder in holders if holder and (why := _judged(left, right, holder, config))), ""
+    )
 
 
 def _is_half(document: Any, config: dict[str, Any] | None) -> bool:
     """Whether an LLMInferenceService has prefill pods without a setting of both ends."""
-    prefill = (document.get("spec") or {}).get("prefill") if _kind(document) == "LLMInferenceService" else None
+    prefill = (
+        (document.get("spec") or {}).get("prefill")
+        if _kind(document) == "LLMInferenceService"
+        else None
+    )
     return prefill is not None and config is not None and not _reads(prefill, config)
 
 
-def _judged(left: list[Any], right: list[Any], holder: tuple[Any, ...], config: dict[str, Any] | None) -> str:
+def _judged(
+    left: list[Any], right: list[Any], holder: tuple[Any, ...], config: dict[str, Any] | None
+) -> str:
     was, now = _line(_at(left, holder)), _line(_at(right, holder))
     if now is None or was is None:
         return ""  # a shell or variables build it; the structure is all that can be judged
@@ -92,7 +129,9 @@ def _judged(left: list[Any], right: list[Any], holder: tuple[Any, ...], config: 
 def split(words: list[str]) -> tuple[dict[str, Any] | None, list[str]]:
     """The speculative setting that argparse reads, and the words that it leaves."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("--speculative-config", "--speculative_config", "-sc", dest="spec", action="append")
+    parser.add_argument(
+        "--speculative-config", "--speculative_config", "-sc", dest="spec", action="append"
+    )
     for flag, key in _SHORT.items():
         parser.add_argument(flag, dest=key, type=int if "tokens" in flag else str)
     dotted: dict[str, Any] = {}
@@ -103,7 +142,9 @@ def split(words: list[str]) -> tuple[dict[str, Any] | None, list[str]]:
         match = re.fullmatch(r"(?:--speculative[-_]config|-sc)\.([^=]+)(?:=(.*))?", item, re.DOTALL)
         if match is None:
             items.append(item)
-            if re.fullmatch(r"-+[a-zA-Z][^=]*\.[^=]*", item):  # vLLM: a dotted flag takes the next word, whatever it is
+            if re.fullmatch(
+                r"-+[a-zA-Z][^=]*\.[^=]*", item
+            ):  # vLLM: a dotted flag takes the next word, whatever it is
                 items += words[:1]
                 del words[:1]
             continue
@@ -131,7 +172,10 @@ def _kind(document: Any) -> Any:
 def _plain(document: Any) -> Any:
     """An LLMInferenceService with its variable for arguments as a field of container ``main``, there or not."""
     if _kind(document) == "ConfigMap" and isinstance(document.get("data"), dict):
-        return {**document, "data": {key: _parsed(value) for key, value in document["data"].items()}}
+        return {
+            **document,
+            "data": {key: _parsed(value) for key, value in document["data"].items()},
+        }
     spec = document.get("spec") if _kind(document) == "LLMInferenceService" else None
     if not isinstance(spec, dict):
         return document
@@ -143,13 +187,21 @@ def _plain(document: Any) -> Any:
         containers = pod.get("containers") or [] if isinstance(pod, dict) else None
         if not isinstance(containers, list):
             continue
-        main = next((one for one in containers if isinstance(one, dict) and one.get("name") == "main"), None)
+        main = next(
+            (one for one in containers if isinstance(one, dict) and one.get("name") == "main"), None
+        )
         if main is None:
             main = {"name": "main"}
             containers = [*containers, main]
         env = main.get("env") or []
-        main[_VARIABLE] = [one.get("value") for one in env if isinstance(one, dict) and one.get("name") == _VARIABLE]
-        main["env"] = [one for one in env if not (isinstance(one, dict) and one.get("name") == _VARIABLE)]
+        main[_VARIABLE] = [
+            one.get("value")
+            for one in env
+            if isinstance(one, dict) and one.get("name") == _VARIABLE
+        ]
+        main["env"] = [
+            one for one in env if not (isinstance(one, dict) and one.get("name") == _VARIABLE)
+        ]
         home[key] = {**pod, "containers": containers}
     return document
 
@@ -210,7 +262,10 @@ def _line(container: Any) -> list[str] | None:
         return _evaluated([*map(str, container[_VARIABLE]), *words])
     if any("$" in word for word in words):
         return None
-    shell = next((at for at, word in enumerate(words) if word not in ("tini", "dumb-init", "env", "--")), len(words))
+    shell = next(
+        (at for at, word in enumerate(words) if word not in ("tini", "dumb-init", "env", "--")),
+        len(words),
+    )
     if re.fullmatch(r"(.*/)?(ba|da|a|z|k)?sh", "".join(words[shell : shell + 1])):
         return _script(_after_options(words[shell + 1 :]))
     return words

@@ -17,7 +17,15 @@ import yaml
 
 from tests.corpus.services import services
 
-_COMMENTS = ("# x", "#", "# a: b, [c", "#- --speculative-config", "# \u00fcber \U0001f600", "# 'quote", "# | >")
+_COMMENTS = (
+    "# x",
+    "#",
+    "# a: b, [c",
+    "#- --speculative-config",
+    "# \u00fcber \U0001f600",
+    "# 'quote",
+    "# | >",
+)
 
 _INTRUDERS = (
     "\u2028", "\x85", "\u00a0", "\u200b", "\ufeff", "\t", "\r", "\n", "\r\n", " ", "  ", ",", "-", "- ", ": ",
@@ -26,7 +34,9 @@ _INTRUDERS = (
 )  # fmt: skip
 
 
-def restyled(count: int, seed: int, bases: list[list[Any]] | None = None) -> Iterator[tuple[str, str]]:
+def restyled(
+    count: int, seed: int, bases: list[list[Any]] | None = None
+) -> Iterator[tuple[str, str]]:
     """Names and texts; the same ``seed`` gives the same texts. ``bases``: data of files, instead of made-up ones."""
     for number in range(count):
         yield f"restyle {seed}-{number}", restyle(seed, number, bases)
@@ -80,7 +90,12 @@ class _Writer:
             head = "" if number == 0 and not self.odd(4) else "---" + self.rest() + "\n"
             if number == 0 and self.odd():
                 head = "%YAML 1.2\n---\n"
-            parts.append(head + self.gap("") + self.mapping(document, "") + ("...\n" if self.odd(0.3) else ""))
+            parts.append(
+                head
+                + self.gap("")
+                + self.mapping(document, "")
+                + ("...\n" if self.odd(0.3) else "")
+            )
         if self.odd():
             parts.append("---\n# nothing\n")
         return "".join(parts)
@@ -98,7 +113,9 @@ class _Writer:
         """What may follow a token on its line."""
         if not self.odd():
             return ""
-        return "\t# tab" if self.odd() else self.rng.choice(("  ", " " + self.rng.choice(_COMMENTS)))
+        return (
+            "\t# tab" if self.odd() else self.rng.choice(("  ", " " + self.rng.choice(_COMMENTS)))
+        )
 
     def properties(self, value: Any) -> str:
         text = ""
@@ -143,7 +160,10 @@ class _Writer:
             return f" {properties}".rstrip() + self.rest() + "\n" + self.mapping(value, inner)
         if isinstance(value, list) and value and not self.flows(value):
             dash = inner if after_dash or self.rng.random() < 0.5 else indent
-            lines = "".join(self.gap(dash) + dash + "-" + self.value(one, dash, after_dash=True) for one in value)
+            lines = "".join(
+                self.gap(dash) + dash + "-" + self.value(one, dash, after_dash=True)
+                for one in value
+            )
             return f" {properties}".rstrip() + self.rest() + "\n" + lines
         if isinstance(value, dict | list):
             return space + properties + self.flow(value, inner) + self.rest() + "\n"
@@ -181,7 +201,14 @@ class _Writer:
         opening, closing = "{}" if isinstance(value, dict) else "[]"
         if not broken:
             pad = " " if self.odd(2) else ""
-            return opening + pad + ", ".join(items) + ("," if items and self.odd() else "") + pad + closing
+            return (
+                opening
+                + pad
+                + ", ".join(items)
+                + ("," if items and self.odd() else "")
+                + pad
+                + closing
+            )
         text = opening + self.rest()
         for number, item in enumerate(items):
             comma = "," if number < len(items) - 1 or self.odd(2) else ""
@@ -192,7 +219,11 @@ class _Writer:
     def block(self, value: str, indent: str) -> str | None:
         """A literal or folded scalar with its header, where the text allows it."""
         lines = value.split("\n")
-        allowed = value.strip() and all(c.isprintable() or c == "\n" for c in value) and lines[0][:1] not in (" ", "")
+        allowed = (
+            value.strip()
+            and all(c.isprintable() or c == "\n" for c in value)
+            and lines[0][:1] not in (" ", "")
+        )
         if not allowed or self.rng.random() > (0.7 if "\n" in value else self.wild):
             return None
         body, ends = value.rstrip("\n"), len(value) - len(value.rstrip("\n"))
@@ -225,7 +256,9 @@ class _Writer:
         if not value or "\n" in value or (flow and re.search(r"[\[\]{},]", value)):
             return False
         try:
-            return yaml.safe_load(f"[{value}]" if flow else f"k: {value}") == ([value] if flow else {"k": value})
+            return yaml.safe_load(f"[{value}]" if flow else f"k: {value}") == (
+                [value] if flow else {"k": value}
+            )
         except yaml.YAMLError:
             return False
 
@@ -233,7 +266,11 @@ class _Writer:
         text = json.dumps(value, ensure_ascii=self.rng.random() < 0.3)
         text = re.sub(r"\\ud[89ab]..\\ud[c-f]..", lambda m: json.loads(f'"{m.group()}"'), text)
         if self.odd(0.5):
-            text = re.sub(r"(?<!\\)[a-z]", lambda m: f"\\x{ord(m.group()):02x}" if self.odd() else m.group(), text)
+            text = re.sub(
+                r"(?<!\\)[a-z]",
+                lambda m: f"\\x{ord(m.group()):02x}" if self.odd() else m.group(),
+                text,
+            )
         if self.odd():
             position = self.rng.randrange(1, len(text))
             if (

@@ -17,7 +17,12 @@ from mpctl.manifest.draft_storage import with_claim, with_entry, with_speculatio
 from mpctl.manifest.speculation.setting import Style
 from tests.corpus.oracle import documents, wrong
 
-NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+NGRAM = {
+    "method": "ngram",
+    "num_speculative_tokens": 4,
+    "prompt_lookup_max": 4,
+    "prompt_lookup_min": 2,
+}
 SUFFIX = {"method": "suffix", "num_speculative_tokens": 16}
 ODD = {
     "method": "eagle3",
@@ -37,7 +42,10 @@ STAGINGS: dict[str, Callable[[Service], Service]] = {
     "claim": lambda service: with_claim(service, "drafts", "head"),
 }
 _ENDINGS = (".yaml", ".yml", ".md", ".mdx", ".adoc", ".rst", ".txt", ".sh")
-_FENCE = re.compile(r"^([ \t]*)(?:```+|~~~+|----)[^\n]*\n(.*?)^\1(?:```+|~~~+|----)[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^([ \t]*)(?:```+|~~~+|----)[^\n]*\n(.*?)^\1(?:```+|~~~+|----)[ \t]*$",
+    re.MULTILINE | re.DOTALL,
+)
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w+)['\"]?[^\n]*\n(.*?)^\s*\1\s*$", re.MULTILINE | re.DOTALL)
 _VALUES = re.compile(r"^(?:servingEngineSpec|decode|catalog):", re.MULTILINE)
 Read = Callable[[str], tuple[Service, ...]]
@@ -101,7 +109,11 @@ _COLUMNS = ("documents", "read", "no engine", "refused", "edits", *_WRONG)
 def texts_of(folder: Path) -> Iterator[tuple[str, str]]:
     """Every YAML file of a folder, and the YAML inside of its documents and scripts; each text once."""
     items: set[str] = set()
-    files = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.suffix.lower() in _ENDINGS)
+    files = (
+        [folder]
+        if folder.is_file()
+        else sorted(p for p in folder.rglob("*") if p.suffix.lower() in _ENDINGS)
+    )
     for path in files:
         try:
             text = path.read_bytes().decode("utf-8")
@@ -111,9 +123,13 @@ def texts_of(folder: Path) -> Iterator[tuple[str, str]]:
             texts = [text]
         else:
             texts = [match[2] for pattern in (_FENCE, _HEREDOC) for match in pattern.finditer(text)]
-            texts += re.findall(r"^apiVersion:.*?(?=^[^\s#-][^:\n]*$|\Z)", text, re.MULTILINE | re.DOTALL)
+            texts += re.findall(
+                r"^apiVersion:.*?(?=^[^\s#-][^:\n]*$|\Z)", text, re.MULTILINE | re.DOTALL
+            )
         for number, one in enumerate(texts):
-            if (re.search(r"^\s*kind:", one, re.MULTILINE) or _VALUES.search(one)) and one not in items:
+            if (
+                re.search(r"^\s*kind:", one, re.MULTILINE) or _VALUES.search(one)
+            ) and one not in items:
                 items.add(one)
                 yield f"{path}#{number}", one
 
@@ -130,7 +146,9 @@ def judge(name: str, text: str, counts: Counts) -> None:
 
 
 def _is_values(text: str) -> bool:
-    return not re.search(r"^\s*['\"]?kind['\"]?\s*:", text, re.MULTILINE) and bool(_VALUES.search(text))
+    return not re.search(r"^\s*['\"]?kind['\"]?\s*:", text, re.MULTILINE) and bool(
+        _VALUES.search(text)
+    )
 
 
 def _judge(name: str, text: str, read: Read, counts: Counts, *, runtimes: bool = False) -> None:
@@ -141,7 +159,9 @@ def _judge(name: str, text: str, read: Read, counts: Counts, *, runtimes: bool =
             counts.kinds[service.kind, "read"] += 1
             _cycles(f"{name} {service.name}", index, text, read, service.kind, counts)
         counter = Counter(service.kind for service in attempt)
-        for kind, number in (counter if read is not load and not runtimes else Counter(k for k, _ in present)).items():
+        for kind, number in (
+            counter if read is not load and not runtimes else Counter(k for k, _ in present)
+        ).items():
             counts.kinds[kind, "documents"] += number
             counts.kinds[kind, "no engine"] += number - counter[kind]
     elif len(present) <= 1 or not why:
@@ -153,7 +173,9 @@ def _judge(name: str, text: str, read: Read, counts: Counts, *, runtimes: bool =
             _judge_one(f"{name} {own_name}", text, (kind, own_name), runtimes, counts)
 
 
-def _judge_one(name: str, text: str, wanted: tuple[str, str], runtimes: bool, counts: Counts) -> None:
+def _judge_one(
+    name: str, text: str, wanted: tuple[str, str], runtimes: bool, counts: Counts
+) -> None:
     """One service of a file with others that cannot be read."""
 
     def read(text: str) -> tuple[Service, ...]:
@@ -213,7 +235,12 @@ def _rewrite(
     counts: Counts,
 ) -> None:
     """Another spelling for a setting, and a setting that goes."""
-    edited, _ = _attempt(lambda: read(text)[index].with_speculation(config, style=style).to_yaml(), counts, name, kind)
+    edited, _ = _attempt(
+        lambda: read(text)[index].with_speculation(config, style=style).to_yaml(),
+        counts,
+        name,
+        kind,
+    )
     if edited is None or edited == text:
         return
     counts.kinds[kind, "edits"] += 1
@@ -248,8 +275,12 @@ def _cycle(
     if why := wrong(text, edited, config, staged=stage is not None):
         counts.kinds[kind, "wrong edits"] += 1
         counts.problems.append(f"{name}: {why}")
-    if stage is None and before[0] is None and config is not ODD:  # another setting in its place, before it goes
-        another, _ = _attempt(lambda: read(edited)[index].with_speculation(ODD).to_yaml(), counts, name, kind)
+    if (
+        stage is None and before[0] is None and config is not ODD
+    ):  # another setting in its place, before it goes
+        another, _ = _attempt(
+            lambda: read(edited)[index].with_speculation(ODD).to_yaml(), counts, name, kind
+        )
         if another is not None and (why := wrong(text, another, ODD)):
             counts.kinds[kind, "wrong edits"] += 1
             counts.problems.append(f"{name}, then another: {why}")
@@ -258,13 +289,17 @@ def _cycle(
     if before[0] is None and not (stage is not None and re.search(r"storageUri\b", text)):
         same = returned == text
     else:  # the place of a storageUri that moved, and the spelling of another setting, are only in a recorded text
-        same = returned is not None and not wrong(text, returned, before[0], staged=stage is not None)
+        same = returned is not None and not wrong(
+            text, returned, before[0], staged=stage is not None
+        )
     if not same:
         counts.kinds[kind, "wrong returns"] += 1
         counts.problems.append(f"{name}: does not return to what it was {why}")
 
 
-def _attempt(act: Callable[[], Any], counts: Counts, name: str, kind: str = "other") -> tuple[Any, str]:
+def _attempt(
+    act: Callable[[], Any], counts: Counts, name: str, kind: str = "other"
+) -> tuple[Any, str]:
     """What came out, or why nothing did."""
     try:
         return act(), ""

@@ -60,7 +60,10 @@ def _words(rng: random.Random, *, spec: float = 0.25) -> list[str]:
 
 def _container(rng: random.Random, name: str) -> Data:
     words = ["org/model", *_words(rng)]
-    fields: Data = {"name": name, "image": rng.choice(("vllm/vllm-openai:v0.32.0", "reg:5000/team/vllm@sha256:0"))}
+    fields: Data = {
+        "name": name,
+        "image": rng.choice(("vllm/vllm-openai:v0.32.0", "reg:5000/team/vllm@sha256:0")),
+    }
     form = rng.random()
     if form < 0.3:
         line = shlex.join(["vllm", "serve", *words])
@@ -76,9 +79,17 @@ def _container(rng: random.Random, name: str) -> Data:
     elif form < 0.8:
         fields["args"] = ["--model=org/model", *words[1:]]
     else:
-        fields["command"] = ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", *words]
+        fields["command"] = [
+            "python3",
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            *words,
+        ]
     if rng.random() < 0.5:
-        fields["env"] = [{"name": f"E{n}", "value": rng.choice(_ODD)} for n in range(rng.randrange(1, 4))]
+        fields["env"] = [
+            {"name": f"E{n}", "value": rng.choice(_ODD)} for n in range(rng.randrange(1, 4))
+        ]
     if rng.random() < 0.3:
         fields["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]
     if rng.random() < 0.4:
@@ -93,7 +104,9 @@ def _pod(rng: random.Random, name: str) -> Data:
         containers.insert(rng.randrange(2), sidecar)
     pod: Data = {"containers": containers}
     if rng.random() < 0.25:
-        pod["initContainers"] = [{"name": "fetch", "image": "busybox", "command": ["sh", "-c"], "args": ["echo vllm"]}]
+        pod["initContainers"] = [
+            {"name": "fetch", "image": "busybox", "command": ["sh", "-c"], "args": ["echo vllm"]}
+        ]
     if rng.random() < 0.4:
         pod["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     return pod
@@ -112,7 +125,9 @@ def _model(rng: random.Random) -> list[Any]:
     if rng.random() < 0.7:
         model["args"] = _words(rng)
     if rng.random() < 0.6:
-        model["storageUri"] = rng.choice(("hf://org/model", "pvc://claim/models/a", "s3://bucket/a b"))
+        model["storageUri"] = rng.choice(
+            ("hf://org/model", "pvc://claim/models/a", "s3://bucket/a b")
+        )
     predictor: Data = {"model": model}
     if rng.random() < 0.3:
         predictor["minReplicas"] = 1
@@ -138,7 +153,11 @@ def _group(rng: random.Random) -> list[Any]:
     template: Data = {"size": 2, "workerTemplate": {"spec": _pod(rng, "worker")}}
     if rng.random() < 0.7:
         template["leaderTemplate"] = {"spec": _pod(rng, "leader")}
-    return [_object("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", {"leaderWorkerTemplate": template})]
+    return [
+        _object(
+            "LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", {"leaderWorkerTemplate": template}
+        )
+    ]
 
 
 def _llm(rng: random.Random) -> list[Any]:
@@ -147,7 +166,9 @@ def _llm(rng: random.Random) -> list[Any]:
     if form < 0.75:
         main: Data = {"name": "main"}
         if form < 0.25:
-            main["args"] = [shlex.quote(word) for word in _words(rng, spec=0.0)] or ["--enforce-eager"]
+            main["args"] = [shlex.quote(word) for word in _words(rng, spec=0.0)] or [
+                "--enforce-eager"
+            ]
         elif form < 0.5:
             value = shlex.join(_words(rng, spec=0.0)) or "--enforce-eager"
             main["env"] = [{"name": "VLLM_ADDITIONAL_ARGS", "value": value}]
@@ -163,9 +184,15 @@ def _llm(rng: random.Random) -> list[Any]:
     if rng.random() < 0.2:
         spec["prefill"] = {"replicas": 1}
         if rng.random() < 0.7:
-            spec["prefill"]["template"] = {"containers": [{"name": "main", "args": ["--enforce-eager"]}]}
+            spec["prefill"]["template"] = {
+                "containers": [{"name": "main", "args": ["--enforce-eager"]}]
+            }
     return [
-        _object("LLMInferenceService", rng.choice(("serving.kserve.io/v1alpha1", "serving.kserve.io/v1alpha2")), spec)
+        _object(
+            "LLMInferenceService",
+            rng.choice(("serving.kserve.io/v1alpha1", "serving.kserve.io/v1alpha2")),
+            spec,
+        )
     ]
 
 
@@ -198,7 +225,10 @@ def _vllm_runtime(rng: random.Random) -> list[Any]:
 
 def _graph(rng: random.Random) -> list[Any]:
     main = _container(rng, "main")
-    main |= {"command": ["python3", "-m", "dynamo.vllm"], "args": ["--model=org/model", *_words(rng)]}
+    main |= {
+        "command": ["python3", "-m", "dynamo.vllm"],
+        "args": ["--model=org/model", *_words(rng)],
+    }
     front: Data = {"name": "main", "image": "nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.3.1"}
     components = [
         {"name": name, "type": name, "podTemplate": {"spec": {"containers": [container]}}}
@@ -213,21 +243,48 @@ def _stack(rng: random.Random) -> list[Any]:
         config: Data = {"enablePrefixCaching": True}
         if rng.random() < 0.7:
             config["extraArgs"] = _words(rng)
-        entries.append({"name": name, "repository": "vllm/vllm-openai", "modelURL": "org/m", "vllmConfig": config})
-    return [{"servingEngineSpec": {"runtimeClassName": "", "modelSpec": entries}, "odd": rng.choice(_ODD)}]
+        entries.append(
+            {
+                "name": name,
+                "repository": "vllm/vllm-openai",
+                "modelURL": "org/m",
+                "vllmConfig": config,
+            }
+        )
+    return [
+        {
+            "servingEngineSpec": {"runtimeClassName": "", "modelSpec": entries},
+            "odd": rng.choice(_ODD),
+        }
+    ]
 
 
 def _pool(rng: random.Random) -> list[Any]:
-    fields: Data = {"name": "vllm", "image": "ghcr.io/llm-d/llm-d-cuda:v0.9.0", "modelCommand": "vllmServe"}
+    fields: Data = {
+        "name": "vllm",
+        "image": "ghcr.io/llm-d/llm-d-cuda:v0.9.0",
+        "modelCommand": "vllmServe",
+    }
     if rng.random() < 0.8:
         fields["args"] = _words(rng)
     container = {"name": "vllm", "modelCommand": "vllmServe", "args": ["--enforce-eager"]}
     prefill: Data = rng.choice(({"create": False}, {"containers": [container]}))
-    return [{"modelArtifacts": {"uri": "hf://org/m"}, "decode": {"containers": [fields]}, "prefill": prefill}]
+    return [
+        {
+            "modelArtifacts": {"uri": "hf://org/m"},
+            "decode": {"containers": [fields]},
+            "prefill": prefill,
+        }
+    ]
 
 
 def _catalog(rng: random.Random) -> list[Any]:
-    fields: Data = {"enabled": True, "url": "hf://org/m", "engine": "VLLM", "features": ["TextGeneration"]}
+    fields: Data = {
+        "enabled": True,
+        "url": "hf://org/m",
+        "engine": "VLLM",
+        "features": ["TextGeneration"],
+    }
     if rng.random() < 0.8:
         fields["args"] = _words(rng)
     return [{"catalog": {"m-1": fields, "e5": {"engine": "VLLM", "features": ["TextEmbedding"]}}}]

@@ -28,13 +28,58 @@ LONGEST_S, MOST_MIB = 10.0, 512
 PASS = 50  # requests and schemas that are judged together, as a pass judges its answers
 SLOW_REGEX = "^(a+)+$"
 LEAVES = (
-    *(None, True, False, 0, -1, 1e308, 10**40, float("nan"), "", "x", "a" * 32 + "!", "\ud800", "\x1b[2J", "function"),
-    *("web_search", "json_schema", "json_object", "#", "#/$defs/a", "http://127.0.0.1:1/x", SLOW_REGEX, "object"),
+    *(
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1e308,
+        10**40,
+        float("nan"),
+        "",
+        "x",
+        "a" * 32 + "!",
+        "\ud800",
+        "\x1b[2J",
+        "function",
+    ),
+    *(
+        "web_search",
+        "json_schema",
+        "json_object",
+        "#",
+        "#/$defs/a",
+        "http://127.0.0.1:1/x",
+        SLOW_REGEX,
+        "object",
+    ),
 )
 KEYS = {
     "requests": (
-        *("messages", "role", "user", "content", "prompt", "tools", "function", "name", "parameters", "tool_calls"),
-        *("response_format", "json_schema", "schema", "type", "conversations", "from", "value", "request", "category"),
+        *(
+            "messages",
+            "role",
+            "user",
+            "content",
+            "prompt",
+            "tools",
+            "function",
+            "name",
+            "parameters",
+            "tool_calls",
+        ),
+        *(
+            "response_format",
+            "json_schema",
+            "schema",
+            "type",
+            "conversations",
+            "from",
+            "value",
+            "request",
+            "category",
+        ),
     ),
     "schemas": (
         *(
@@ -65,22 +110,65 @@ KEYS = {
         ),
     ),
     "cards": (
-        *("name", "method", "target", "model", "revision", "digest", "salt", "training_digests", "holdout", "counts"),
+        *(
+            "name",
+            "method",
+            "target",
+            "model",
+            "revision",
+            "digest",
+            "salt",
+            "training_digests",
+            "holdout",
+            "counts",
+        ),
         *("k", "new", "old", "drafts", "accepted", "steps", "limits", "start", "head_digest"),
     ),
     "listings": (
-        *("model_type", "architectures", "hidden_size", "num_hidden_layers", "vocab_size", "rope_parameters", "model"),
-        *("vocab", "merges", "added_tokens", "chat_template", "text_config", "quantization_config", "dtype"),
+        *(
+            "model_type",
+            "architectures",
+            "hidden_size",
+            "num_hidden_layers",
+            "vocab_size",
+            "rope_parameters",
+            "model",
+        ),
+        *(
+            "vocab",
+            "merges",
+            "added_tokens",
+            "chat_template",
+            "text_config",
+            "quantization_config",
+            "dtype",
+        ),
     ),
-    "settings": ("rollout", "bench", "spec", "set", "namespace", "output", "<<", "local", "up", "prompts", "quiet"),
+    "settings": (
+        "rollout",
+        "bench",
+        "spec",
+        "set",
+        "namespace",
+        "output",
+        "<<",
+        "local",
+        "up",
+        "prompts",
+        "quiet",
+    ),
 }
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 FORMAT = {"type": "json_schema", "json_schema": {"schema": {}}}
 TARGET = {"model": "m", "revision": "", "digest": ""}
 SEEDS = {
-    "requests": json.dumps({"prompt": "q", "tools": [FUNCTION], "response_format": FORMAT}).encode(),
+    "requests": json.dumps(
+        {"prompt": "q", "tools": [FUNCTION], "response_format": FORMAT}
+    ).encode(),
     "schemas": b'{"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"pattern": "^x"}}}',
-    "cards": json.dumps({"name": "demo-1", "method": "eagle3", "target": TARGET, "salt": "s"}).encode(),
+    "cards": json.dumps(
+        {"name": "demo-1", "method": "eagle3", "target": TARGET, "salt": "s"}
+    ).encode(),
     "listings": b"120 config.json\n5000 model.safetensors\n==> config.json <==\n"
     b'{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}\n',
     "settings": b"rollout:\n  spec: ngram\n  set: [a=1]\nnamespace: ml\n",
@@ -102,13 +190,21 @@ class Inputs:
             return pick(LEAVES)
         if chance < 0.45:
             return [self.value(depth + 1) for _ in range(self.chance.randrange(4))]
-        return {pick(KEYS[self.kind]): self.value(depth + 1) for _ in range(self.chance.randrange(5))}
+        return {
+            pick(KEYS[self.kind]): self.value(depth + 1) for _ in range(self.chance.randrange(5))
+        }
 
     def extreme(self):
         value = pick = self.chance.choice((5, SLOW_REGEX, "x"))
         for _ in range(self.chance.choice((50, 99, 500))):
-            value = {self.chance.choice(KEYS[self.kind]): value} if self.chance.random() < 0.5 else [value]
-        return self.chance.choice((value, {f"{pick}{n}": n for n in range(20_000)}, [{"a": n} for n in range(4000)]))
+            value = (
+                {self.chance.choice(KEYS[self.kind]): value}
+                if self.chance.random() < 0.5
+                else [value]
+            )
+        return self.chance.choice(
+            (value, {f"{pick}{n}": n for n in range(20_000)}, [{"a": n} for n in range(4000)])
+        )
 
     def data(self):
         """The bytes of a file."""
@@ -121,7 +217,9 @@ class Inputs:
             return b"9" * 5000 + b" x"
         text = json.dumps(self.value())
         return (
-            f"==> {self.chance.choice(('config', 'tokenizer'))}.json <==\n{text}\n" if self.lists else text
+            f"==> {self.chance.choice(('config', 'tokenizer'))}.json <==\n{text}\n"
+            if self.lists
+            else text
         ).encode()
 
     @property
@@ -140,10 +238,14 @@ def judge(bodies):
     )
     asks = [Ask(OWN, body, 96) for body in bodies]
     texts = [answers[number % len(answers)] for number in range(len(asks))]
-    received = [Answer((1,), (2,), text, tool_calls=(ToolCall("f", text),), finish="stop") for text in texts]
+    received = [
+        Answer((1,), (2,), text, tool_calls=(ToolCall("f", text),), finish="stop") for text in texts
+    ]
     pairs = [
         Pair(number, ask, answer, answer)
-        for number, (ask, answer) in enumerate(zip(asks, match_schemas(asks, received), strict=True))
+        for number, (ask, answer) in enumerate(
+            zip(asks, match_schemas(asks, received), strict=True)
+        )
     ]
     examine(pairs, fidelity="full", level=Level.IDS)
 
@@ -167,7 +269,9 @@ def read_schemas(batch, folder):
         try:
             schema = json.loads(data)
             wanted = {"type": "json_schema", "json_schema": {"schema": schema}}
-            lines.append(json.dumps({"prompt": f"q {len(lines)}", "response_format": wanted}).encode())
+            lines.append(
+                json.dumps({"prompt": f"q {len(lines)}", "response_format": wanted}).encode()
+            )
         except (ValueError, RecursionError):
             continue
     read_requests(lines, folder)
@@ -181,12 +285,16 @@ def read_cards(batch, folder):
 
 def read_listings(batch, folder):
     for data in batch:
-        refused(lambda data=data: read_checkpoint(Listing(data.decode(errors="replace"), "files.txt")))
+        refused(
+            lambda data=data: read_checkpoint(Listing(data.decode(errors="replace"), "files.txt"))
+        )
 
 
 def read_settings_files(batch, folder):
     for data in batch:
-        refused(lambda data=data: read_settings(folder / "mpctl.yaml", data.decode(errors="replace")))
+        refused(
+            lambda data=data: read_settings(folder / "mpctl.yaml", data.decode(errors="replace"))
+        )
 
 
 def refused(read):
@@ -228,7 +336,13 @@ def main(count):
     out("| inputs | generated | tracebacks | longest | peak memory |\n|---|---|---|---|---|\n")
     for kind in READERS:
         faults, longest = run(kind, count // len(READERS))
-        peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
+        peak = (
+            max(
+                resource.getrusage(who).ru_maxrss
+                for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+            )
+            / 1024
+        )
         counts = f"{count // len(READERS):,} | {faults.total()}"
         out(f"| {kind} | {counts} | {longest:.1f} s | {peak:.0f} MiB |\n")
         sys.stdout.flush()

@@ -6,7 +6,9 @@ import random
 
 # What breaks parsers: numbers at their limits, words of YAML and JSON, control and bidirectional characters, nesting.
 WORDS = [
-    *(b'-1 0 1e999 NaN .inf 1.5 null ~ true [] {} "" \' " \\ # + | >- {{.Args}} $(A) hf:// oci://a@sha256:'.split()),
+    *(
+        b'-1 0 1e999 NaN .inf 1.5 null ~ true [] {} "" \' " \\ # + | >- {{.Args}} $(A) hf:// oci://a@sha256:'.split()
+    ),
     *(
         b"&a ",
         b"*a",

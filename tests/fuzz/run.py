@@ -18,7 +18,12 @@ with atheris.instrument_imports(include=["mpctl"]):
 def main():
     name, path = sys.argv[1], Path(sys.argv[2]) / sys.argv[1]
     path.mkdir(parents=True, exist_ok=True)
-    options = [f"-artifact_prefix={CORPUS / name}/", "-timeout=10", "-rss_limit_mb=2048", *sys.argv[3:]]
+    options = [
+        f"-artifact_prefix={CORPUS / name}/",
+        "-timeout=10",
+        "-rss_limit_mb=2048",
+        *sys.argv[3:],
+    ]
     atheris.Setup([sys.argv[0], *options, str(path), str(CORPUS / name)], TARGETS[name])
     atheris.Fuzz()
 

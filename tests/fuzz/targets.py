@@ -32,7 +32,12 @@ from mpctl.staging.catalogue_file import read_catalogue
 from stacks.fleet.reader import read_fleet
 
 CORPUS = Path(__file__).parent / "corpus"
-NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+NGRAM = {
+    "method": "ngram",
+    "num_speculative_tokens": 3,
+    "prompt_lookup_max": 4,
+    "prompt_lookup_min": 2,
+}
 
 
 def text_of(data):
@@ -51,7 +56,11 @@ def manifest(data):
             changed = service.with_speculation(NGRAM)
         except InputError:
             continue
-        (again,) = (s for s in load(changed.to_yaml()) if (s.name, s.namespace) == (service.name, service.namespace))
+        (again,) = (
+            s
+            for s in load(changed.to_yaml())
+            if (s.name, s.namespace) == (service.name, service.namespace)
+        )
         assert again.speculation() == NGRAM
         assert again.with_speculation(before).speculation() == before
 
@@ -62,7 +71,11 @@ def masking(data):
     shown = masked(text)
     assert shown.count("\n") == text.count("\n")
     assert masked(shown) == shown
-    unsafe = {c for c in safe_text.document(shown) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    unsafe = {
+        c
+        for c in safe_text.document(shown)
+        if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    }
     assert unsafe <= set("\n\t\u200c\u200d")
 
 
@@ -91,7 +104,11 @@ def ledger_objects(data):
         return
     entries = entries if isinstance(entries, list) else [entries]
     items = [
-        {"metadata": {"name": f"mpctl-demo.ledger-{n}", "managedFields": entry}, "revision": n, "data": entry}
+        {
+            "metadata": {"name": f"mpctl-demo.ledger-{n}", "managedFields": entry},
+            "revision": n,
+            "data": entry,
+        }
         for n, entry in enumerate(entries, start=1)
     ]
     try:
@@ -128,7 +145,14 @@ def block(data):
     except ValueError:
         return
     zero, cell = Counters(generation_tokens=0.0), Cell("edits", 1, 0.0)
-    fields = {"arm": "baseline", "cell": cell, "repeat": 1, "prompts": ("a", "b"), "before": zero, "after": zero}
+    fields = {
+        "arm": "baseline",
+        "cell": cell,
+        "repeat": 1,
+        "prompts": ("a", "b"),
+        "before": zero,
+        "after": zero,
+    }
     try:
         made = Block.of(LoadResult.read(record), **fields)
     except (BlockError, CounterError):
@@ -139,7 +163,9 @@ def block(data):
 def run_file(data):
     """The file of ``mpctl bench``."""
     try:
-        record = bounded.loads(bounded.gunzip(data, limit=2**24) if data[:2] == b"\x1f\x8b" else data)
+        record = bounded.loads(
+            bounded.gunzip(data, limit=2**24) if data[:2] == b"\x1f\x8b" else data
+        )
         run = Run.from_record(record, file="run.json")
     except (ValueError, MpctlError):
         return
@@ -184,5 +210,7 @@ TARGETS = {
     "policy": of_a_user(lambda text: Policy.parse(text, file="policy.yaml")),
     "catalogue": of_a_user(lambda text: read_catalogue(text, "drafts.yaml")),
     "fleet": of_a_user(lambda text: read_fleet([("fleet.yaml", text)])),
-    "prompts": of_a_user(lambda text: [prompt_digest(p) for p in read_prompts(text, file="prompts.jsonl").texts]),
+    "prompts": of_a_user(
+        lambda text: [prompt_digest(p) for p in read_prompts(text, file="prompts.jsonl").texts]
+    ),
 }

@@ -85,7 +85,9 @@ ENGINE_KINDS = (
     _shares("rows of two requests swapped", 0.02, 0.1),
     _shares("requests garbled", 0.04),
     _shares("a KV block zeroed in steps", 0.05, 0.2),
-    tuple(Planted("prefix cache poisoned", after=count) for count in (20, 40, 60)),  # blocks in use are spared
+    tuple(
+        Planted("prefix cache poisoned", after=count) for count in (20, 40, 60)
+    ),  # blocks in use are spared
     (Planted("prefix cache poisoned, the next pass", lasting=True),),
     (Planted("session poisoned after its first turn", after=160),),
     _shares("end of text suppressed", 0.1, 0.3),
@@ -119,7 +121,10 @@ FORM_KINDS = tuple(
         "HTTP 500",
     )
 )
-SOUND = tuple((Planted(kind, share, sound=True),) for kind, share in (("none", 1.0), ("noise", 0.03), ("noise", 0.1)))
+SOUND = tuple(
+    (Planted(kind, share, sound=True),)
+    for kind, share in (("none", 1.0), ("noise", 0.03), ("noise", 0.1))
+)
 KINDS = (*SOUND, *FORM_KINDS, *ENGINE_KINDS)
 
 
@@ -159,15 +164,21 @@ class Bench:
             score=answers.score,
             describe=lambda endpoint: SimpleNamespace(context_tokens=2048),
         )
-        note = SimpleNamespace(step=lambda *words: self.progress.append(" ".join(words)), update=self.progress.append)
+        note = SimpleNamespace(
+            step=lambda *words: self.progress.append(" ".join(words)), update=self.progress.append
+        )
         context: Any = SimpleNamespace(meter=meter, progress=note)
-        plan = SimpleNamespace(placement=Placement.SERVICE, fidelity=self.fidelity, baseline_spec=None)
+        plan = SimpleNamespace(
+            placement=Placement.SERVICE, fidelity=self.fidelity, baseline_spec=None
+        )
         operation: Any = SimpleNamespace(plan=plan, id="bench")
         measured: Any = SimpleNamespace(
             workload=self.workload,
             note_conditions=lambda arm: None,
             target=lambda arm: MeasuredEngine(self.endpoints[arm], None),
-            salt=lambda arm, attempt="": f"{arm} {attempt} {0 if arm == BASELINE else self._passes}",
+            salt=lambda arm, attempt="": (
+                f"{arm} {attempt} {0 if arm == BASELINE else self._passes}"
+            ),
         )
         return step._Pass(context, operation, measured)
 
@@ -180,7 +191,9 @@ def refusals(check: AnswerCheck) -> list[AnswerRule]:
 @contextmanager
 def running(directory: Path, *, fidelity: str = "full", speculation: str = "") -> Iterator[Bench]:
     """Start both engines in a state directory of their own, and stop them at the end."""
-    config = speculation or json.dumps({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4})
+    config = speculation or json.dumps(
+        {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}
+    )
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")} | {
         "MPCTL_STATE_DIR": str(directory / "state"),
         "MPCTL_LIFELINE": str(os.getpid()),
@@ -192,16 +205,26 @@ def running(directory: Path, *, fidelity: str = "full", speculation: str = "") -
 
     def mpctl(*arguments: str) -> None:
         command = [sys.executable, "-m", "mpctl.cli.main", "-q", *arguments]
-        subprocess.run(command, cwd=ROOT, env=environment, check=True, stdin=subprocess.DEVNULL, timeout=900)
+        subprocess.run(
+            command, cwd=ROOT, env=environment, check=True, stdin=subprocess.DEVNULL, timeout=900
+        )
 
     endpoints = {}
     try:
         for name, more in (("baseline", ()), ("candidate", (f"--speculative-config={config}",))):
             port = _free_port()
-            arguments = [f"--model={MODEL}", "--served-model-name=demo", "--max-model-len=2048", "--max-num-seqs=16"]
+            arguments = [
+                f"--model={MODEL}",
+                "--served-model-name=demo",
+                "--max-model-len=2048",
+                "--max-num-seqs=16",
+            ]
             manifest = directory / f"{name}.yaml"
             manifest.write_text(
-                _MANIFEST.format(name=name, arguments=json.dumps([*arguments, "--enforce-eager", *PARSERS, *more]))
+                _MANIFEST.format(
+                    name=name,
+                    arguments=json.dumps([*arguments, "--enforce-eager", *PARSERS, *more]),
+                )
             )
             wrong = str(ROOT / "scripts" / "python-wrong")
             mpctl("local", "up", "-f", str(manifest), "--port", str(port), "--vllm", wrong)
@@ -213,7 +236,13 @@ def running(directory: Path, *, fidelity: str = "full", speculation: str = "") -
 
 def _workload() -> Workload:
     prompts, _ = built_in_prompts("edits") or ((), 0)
-    return Workload((Traffic("edits", tuple(prompts)),), repeats=24, requests=4, temperatures=(0.0, 0.7), reuse=True)
+    return Workload(
+        (Traffic("edits", tuple(prompts)),),
+        repeats=24,
+        requests=4,
+        temperatures=(0.0, 0.7),
+        reuse=True,
+    )
 
 
 def _free_port() -> int:

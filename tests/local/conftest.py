@@ -82,14 +82,18 @@ class Mpctl:
             check=False,
         )
         if code is not None:
-            assert done.returncode == code, f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+            assert done.returncode == code, (
+                f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
+            )
         return done
 
     def on_terminal(self, columns, *arguments, code=0, seconds=0):
         """What a terminal of that width shows: lines that are redrawn count as lines. ``seconds``: until Ctrl-C."""
         reader, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        environment = {k: v for k, v in self.environment.items() if k not in ("COLUMNS", "CI")} | {"TERM": "xterm"}
+        environment = {k: v for k, v in self.environment.items() if k not in ("COLUMNS", "CI")} | {
+            "TERM": "xterm"
+        }
         process = subprocess.Popen(
             [sys.executable, "-m", "mpctl.cli.main", *arguments],
             cwd=self.directory,
@@ -109,7 +113,11 @@ class Mpctl:
                 break
             shown += part
         os.close(reader)
-        text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n").replace("\r", "\n")
+        text = (
+            re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", shown.decode())
+            .replace("\r\n", "\n")
+            .replace("\r", "\n")
+        )
         ended = process.wait(60)
         assert code is None or ended == code, text
         return text.splitlines()
@@ -143,13 +151,20 @@ class Mpctl:
 
     def engines(self):
         """Running engines, told by the command line of their first process."""
-        return [p for p in self.processes() if "serve.py" in " ".join(p.cmdline()) and os.getpgid(p.pid) == p.pid]
+        return [
+            p
+            for p in self.processes()
+            if "serve.py" in " ".join(p.cmdline()) and os.getpgid(p.pid) == p.pid
+        ]
 
     def processes(self):
         processes = []
         for process in psutil.process_iter():
             try:
-                if marks_of(process.pid).get(STATE_VARIABLE) == str(self.state) and process.status() != "zombie":
+                if (
+                    marks_of(process.pid).get(STATE_VARIABLE) == str(self.state)
+                    and process.status() != "zombie"
+                ):
                     processes.append(process)
             except (psutil.Error, OSError):
                 continue
@@ -174,7 +189,9 @@ def real_service(model):
     directory = Path(tempfile.mkdtemp(prefix="mpctl-engine-"))
     environment = environment_in(directory)
     if SUFFIX.is_dir():
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SUFFIX), os.environ.get("PYTHONPATH"))))
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, (str(SUFFIX), os.environ.get("PYTHONPATH")))
+        )
     tool = Mpctl(directory, environment)
     try:
         tool("local", "up", "-f", str(tool.manifest(model=str(model))), timeout=900)

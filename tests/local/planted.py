@@ -8,7 +8,9 @@ import threading
 import zlib
 from pathlib import Path
 
-TOKEN, KEY, DATABASE, PROMPT = (f"{name}{secrets.token_hex(8)}" for name in ("hfToken", "apiKey", "dbWord", "prompt"))
+TOKEN, KEY, DATABASE, PROMPT = (
+    f"{name}{secrets.token_hex(8)}" for name in ("hfToken", "apiKey", "dbWord", "prompt")
+)
 SECRETS = (TOKEN, KEY, DATABASE)
 MARKED = (*SECRETS, PROMPT)
 
@@ -16,7 +18,10 @@ MARKED = (*SECRETS, PROMPT)
 def write_prompts(path, count=64):
     """A file of prompts, each with the mark. The scripted engine answers with the prompt, so answers have it, too."""
     path.write_text(
-        "".join(json.dumps({"prompt": f"{PROMPT} tells number {i} of a life"}) + "\n" for i in range(count))
+        "".join(
+            json.dumps({"prompt": f"{PROMPT} tells number {i} of a life"}) + "\n"
+            for i in range(count)
+        )
     )
     return path
 

@@ -26,7 +26,16 @@ def served(up):
 def test_bench_measures_a_service_as_it_serves_and_changes_nothing(up):
     before = served(up)
     done = up(
-        "bench", *SMALL, "--run", "alone.json.gz", "--concurrency", "1,2", "--prompts", "edits", "--prompts", "chat:3"
+        "bench",
+        *SMALL,
+        "--run",
+        "alone.json.gz",
+        "--concurrency",
+        "1,2",
+        "--prompts",
+        "edits",
+        "--prompts",
+        "chat:3",
     )
     assert served(up) == before
     assert not (up.service / "ledger.jsonl").exists()
@@ -39,7 +48,9 @@ def test_bench_measures_a_service_as_it_serves_and_changes_nothing(up):
     assert "--served-model-name=demo" in run.arms["baseline"].argv
     assert "edits, 2 at once" in done.stdout
     assert run.client == f"mpctl {__version__}"
-    assert up("bench", "compare", "alone.json.gz", code=2).stderr.startswith("error: alone.json.gz: has only one arm")
+    assert up("bench", "compare", "alone.json.gz", code=2).stderr.startswith(
+        "error: alone.json.gz: has only one arm"
+    )
 
 
 def test_bench_of_a_spec_starts_a_second_engine_and_removes_it(up):
@@ -60,7 +71,16 @@ def test_bench_of_a_spec_starts_a_second_engine_and_removes_it(up):
 
 def test_a_killed_bench_resumes_and_sends_no_finished_block_again(up):
     before = served(up)
-    command = ("bench", "--spec", "ngram", *SMALL, "--repeats", "6", "--policy", up.policy("min_compared: 24\n"))
+    command = (
+        "bench",
+        "--spec",
+        "ngram",
+        *SMALL,
+        "--repeats",
+        "6",
+        "--policy",
+        up.policy("min_compared: 24\n"),
+    )
     first = subprocess.Popen(
         [sys.executable, "-m", "mpctl.cli.main", *command, "--run", "again.json.gz"],
         cwd=up.directory,
@@ -78,7 +98,9 @@ def test_a_killed_bench_resumes_and_sends_no_finished_block_again(up):
 
     done = up(*command, "--run", "again.json.gz")
     assert "continuing bench-" in done.stderr
-    assert {p.name: p.read_bytes() for p in blocks.rglob("block-*.json") if p.name in blocks_before} == blocks_before
+    assert {
+        p.name: p.read_bytes() for p in blocks.rglob("block-*.json") if p.name in blocks_before
+    } == blocks_before
     assert len(run_in(up, "again.json.gz").blocks) >= 12
     assert served(up) == before, "the engine that the killed command started is stopped, too"
 
@@ -88,7 +110,16 @@ def test_a_killed_bench_resumes_and_sends_no_finished_block_again(up):
 
 def test_bench_compares_two_servers_by_their_addresses(up):
     status = up.json("status")["items"][0]["status"]
-    done = up("bench", "--url", status["url"], "--candidate-url", status["url"], *SMALL, "--run", "urls.json")
+    done = up(
+        "bench",
+        "--url",
+        status["url"],
+        "--candidate-url",
+        status["url"],
+        *SMALL,
+        "--run",
+        "urls.json",
+    )
     run = run_in(up, "urls.json")
     assert run.arms["baseline"].model == "demo"
     assert "gate would" in done.stderr
@@ -101,7 +132,10 @@ def test_bench_calibrates_the_load_client_first(up):
     run = run_in(up, "calibrated.json")
     assert run.calibration is not None
     assert run.calibration.requests == 25
-    assert f"adds {run.calibration.p50_ms:.1f} ms at p50, {run.calibration.p99_ms:.1f} ms at p99" in done.stderr
+    assert (
+        f"adds {run.calibration.p50_ms:.1f} ms at p50, {run.calibration.p99_ms:.1f} ms at p99"
+        in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,13 +175,24 @@ def test_a_search_finds_the_fastest_configuration_and_rollout_takes_its_file(up)
 def test_a_search_that_finds_nothing_better_says_so_and_writes_no_spec(up):
     up("local", "down", "--all")
     up("local", "up", "-f", str(up.manifest(script={"speculating": {"slow": 4}})))
-    configuration = ("--spec", "ngram", "--set", "num_speculative_tokens=4", "--set", "prompt_lookup_max=4")
+    configuration = (
+        "--spec",
+        "ngram",
+        "--set",
+        "num_speculative_tokens=4",
+        "--set",
+        "prompt_lookup_max=4",
+    )
     done = up("bench", "--tune", *configuration, *SMALL, "--write-spec", "best.json", code=5)
     assert "no configuration is better than what serves" in done.stderr
     assert not (up.directory / "best.json").exists()
 
 
 def test_a_gain_to_detect_chooses_the_rounds_by_calibration_on_the_serving_engine(up):
-    done = up("bench", "--spec", "ngram", "--detect", "50%", "--requests", "4", "--policy", up.policy())
-    (rounds,) = re.findall(r"\((\d+) rounds of 4 prompts, by the noise of 2 calibration rounds\)", done.stderr)
+    done = up(
+        "bench", "--spec", "ngram", "--detect", "50%", "--requests", "4", "--policy", up.policy()
+    )
+    (rounds,) = re.findall(
+        r"\((\d+) rounds of 4 prompts, by the noise of 2 calibration rounds\)", done.stderr
+    )
     assert f"at most {rounds} rounds of 4 prompts" in done.stderr

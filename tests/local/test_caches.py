@@ -29,7 +29,10 @@ def test_prompts_of_an_earlier_measurement_make_no_engine_faster(two, warm):
     mpctl("bench", warm, *SMALL)
     mpctl("bench", "one", "--candidate", "two", *SMALL, "--run", "both.json")
     run = read_run(str(mpctl.directory / "both.json"))
-    ttft = {arm: sum(s.ttft_ms for b in run.blocks if b.arm == arm for s in b.samples) for arm in run.arms}
+    ttft = {
+        arm: sum(s.ttft_ms for b in run.blocks if b.arm == arm for s in b.samples)
+        for arm in run.arms
+    }
     assert 0.7 < ttft["candidate"] / ttft["baseline"] < 1.4
     assert {b.window.prefix_hits for b in run.blocks} == {0.0}
 

@@ -25,10 +25,25 @@ def test_an_unusable_manifest_is_named_and_nothing_is_created(mpctl):
     cases = [
         ("not there", None, 2, ["service.yaml", "cannot be read: No such file or directory"]),
         ("syntax", broken, 2, [f"{path}:"]),
-        ("nothing usable", "kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n", 2, [str(path)]),
+        (
+            "nothing usable",
+            "kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n",
+            2,
+            [str(path)],
+        ),
         ("empty", "", 2, [str(path)]),
-        ("model path missing", good.replace("--model=.", "--model=./nowhere"), 9, ["--model ./nowhere does not exist"]),
-        ("no model", good.replace('"--model=.", ', "").replace("--model=., ", ""), 9, ["demo names no model"]),
+        (
+            "model path missing",
+            good.replace("--model=.", "--model=./nowhere"),
+            9,
+            ["--model ./nowhere does not exist"],
+        ),
+        (
+            "no model",
+            good.replace('"--model=.", ', "").replace("--model=., ", ""),
+            9,
+            ["demo names no model"],
+        ),
     ]
     for name, text, code, parts in cases:
         path.unlink(missing_ok=True)
@@ -104,7 +119,11 @@ def test_an_invalid_rollout_is_refused_before_anything_changes(up):
         ([*ngram, "--prompts", "none.jsonl"], 2, ["none.jsonl: the prompts cannot be read"]),
         ([*ngram, "--prompts", "few.jsonl"], 2, ["2 distinct prompts of few are too few"]),
         ([*ngram, "--prompts", "broken.jsonl"], 2, ["broken.jsonl:2: not JSON"]),
-        ([*ngram, "--prompts", "other.jsonl"], 2, ["other.jsonl:1: holds none of prompt, messages"]),
+        (
+            [*ngram, "--prompts", "other.jsonl"],
+            2,
+            ["other.jsonl:1: holds none of prompt, messages"],
+        ),
         ([*ngram, "--policy", "none.yaml"], 2, ["none.yaml: the policy cannot be read"]),
         ([*ngram, "--policy", "syntax.yaml"], 2, ["syntax.yaml:3: not YAML"]),
         ([*ngram, "--policy", "unknown.yaml"], 2, ["unknown.yaml:1: min_sped: unknown"]),
@@ -128,13 +147,21 @@ def test_an_invalid_rollout_is_refused_before_anything_changes(up):
 
 def test_an_unknown_service_or_revision_is_named(up):
     with unchanged(up):
-        said(up("rollout", "dmeo", "--spec", "ngram", code=2), "service dmeo: not found", "did you mean demo")
+        said(
+            up("rollout", "dmeo", "--spec", "ngram", code=2),
+            "service dmeo: not found",
+            "did you mean demo",
+        )
         said(
             up("-n", "other", "status", "demo", code=2),
             "not found in namespace other; one of that name is in namespace default",
             "add -n default",
         )
-        said(up("rollback", code=2), "service demo has no recorded revision", "nothing was rolled out yet")
+        said(
+            up("rollback", code=2),
+            "service demo has no recorded revision",
+            "nothing was rolled out yet",
+        )
         said(up("rollback", "--to-revision", "7", code=2), "service demo has no recorded revision")
         up("history", "--revision", "1", code=2)
         said(up("local", "logs", "--arm", "arm-none", code=2), "log of arm-none not found", "arm-")
@@ -144,14 +171,22 @@ def test_another_manifest_of_the_same_service_is_a_conflict(up):
     path = up.manifest()
     path.write_text(path.read_text() + "# edited\n")
     with unchanged(up):
-        said(up("local", "up", "-f", str(path), code=3), "already up with another manifest", "mpctl rollout")
+        said(
+            up("local", "up", "-f", str(path), code=3),
+            "already up with another manifest",
+            "mpctl rollout",
+        )
 
 
 def test_without_a_terminal_a_command_never_prompts(up):
     del up.environment["MPCTL_YES"]
     with unchanged(up):
         said(up(*ROLLOUT, code=2), "no terminal to prompt on", "-y")
-        said(up(*ROLLOUT, "--no-input", code=2), "--no-input is set and a confirmation is needed", "-y")
+        said(
+            up(*ROLLOUT, "--no-input", code=2),
+            "--no-input is set and a confirmation is needed",
+            "-y",
+        )
 
 
 # In the middle of something
@@ -185,7 +220,12 @@ def test_a_second_command_is_refused_and_names_the_holder(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"mute": True})))
     with running(mpctl, *ROLLOUT) as first:
         wait_for(lambda: begun(mpctl, "ready"))
-        said(mpctl(*ROLLOUT, code=3), f"(pid {first.pid}, rollout, since ", "held by", "mpctl status demo -w")
+        said(
+            mpctl(*ROLLOUT, code=3),
+            f"(pid {first.pid}, rollout, since ",
+            "held by",
+            "mpctl status demo -w",
+        )
         said(mpctl("rollback", code=3), f"(pid {first.pid}, rollout, since ")
         said(mpctl("local", "down", "--force", code=3), f"(pid {first.pid}, rollout, since ")
         said(mpctl("rollout", "--spec", "suffix", code=3), f"(pid {first.pid}, rollout, since ")
@@ -209,7 +249,9 @@ def test_ctrl_c_names_the_unfinished_operation_and_how_to_resume(mpctl):
         "hint: run 'mpctl resume demo' to continue it or 'mpctl rollback demo' to undo it",
     ]
     assert mpctl.json("status")["items"][0]["status"]["state"] == "Interrupted"
-    said(mpctl("local", "down", code=3), "rollout-1 of service default/demo is unfinished", "--force")
+    said(
+        mpctl("local", "down", code=3), "rollout-1 of service default/demo is unfinished", "--force"
+    )
     mpctl("rollback")
     assert mpctl.live_text() == before
     assert len(mpctl.engines()) == 1
@@ -241,7 +283,12 @@ def test_a_damaged_revision_is_named_and_not_overwritten(up):
     whole = path.read_text()
     record = json.loads(whole)
     edited = json.dumps({**record, "text": record["text"] + "x"})
-    digest = ["tampering", str(path), "its text does not have the recorded digest", record["digest"][:12]]
+    digest = [
+        "tampering",
+        str(path),
+        "its text does not have the recorded digest",
+        record["digest"][:12],
+    ]
     for text, parts, codes in [
         (whole[: len(whole) // 2], [str(path), "is damaged"], (1, 2, 1)),
         ("{}", [str(path), "is damaged"], (1, 2, 1)),

@@ -21,13 +21,17 @@ def keys(up):
 
 
 def statements_in(path):
-    return [json.loads(b64decode(json.loads(line)["payload"])) for line in path.read_text().splitlines()]
+    return [
+        json.loads(b64decode(json.loads(line)["payload"])) for line in path.read_text().splitlines()
+    ]
 
 
 def test_a_promotion_is_signed_and_verifies_until_the_service_changes(up, keys):
     private, public = keys
     (up.directory / "traffic.jsonl").write_text(
-        "".join(json.dumps({"prompt": f"PLANTED-PROMPT {n} say the alphabet"}) + "\n" for n in range(64))
+        "".join(
+            json.dumps({"prompt": f"PLANTED-PROMPT {n} say the alphabet"}) + "\n" for n in range(64)
+        )
     )
     done = up(
         "rollout", "--spec", "ngram", *SMALL, "--prompts", "traffic.jsonl", "--yes", "--sign-with", private,
@@ -46,7 +50,9 @@ def test_a_promotion_is_signed_and_verifies_until_the_service_changes(up, keys):
     assert up.live_text() not in everything
 
     assert "live service: as promoted" in up("verify", bundle.name, "--key", public).stdout
-    elsewhere = up.directory / "elsewhere"  # another home, which has neither the service nor its history
+    elsewhere = (
+        up.directory / "elsewhere"
+    )  # another home, which has neither the service nor its history
     elsewhere.mkdir()
     for name in (bundle.name, public):
         shutil.copy(up.directory / name, elsewhere)
@@ -55,7 +61,16 @@ def test_a_promotion_is_signed_and_verifies_until_the_service_changes(up, keys):
     assert (verified["verdict"], verified["service"]) == ("promote", "default/demo")
     assert verified["liveService"] == "not compared"
     assert verified["setting"].startswith('--speculative-config{"method":"ngram"')
-    again = up("report", "rollout-1", "-o", "attestation", "--sign-with", private, "--output-file", "b.intoto.jsonl")
+    again = up(
+        "report",
+        "rollout-1",
+        "-o",
+        "attestation",
+        "--sign-with",
+        private,
+        "--output-file",
+        "b.intoto.jsonl",
+    )
     assert "wrote b.intoto.jsonl" in again.stderr
     old = up("verify", bundle.name, "--key", public, "--max-age", "1s", code=9)
     assert "longer ago than allowed" in old.stderr

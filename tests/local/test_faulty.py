@@ -15,7 +15,9 @@ VOCABULARY, END = 32, 2
 def faults(monkeypatch, tmp_path):
     """The module as Python loads it in the engine, and the file that it reads."""
     monkeypatch.setenv("MPCTL_WRONG", str(tmp_path / "fault.json"))
-    spec = importlib.util.spec_from_file_location("faults", Path(__file__).parent / "faulty" / "sitecustomize.py")
+    spec = importlib.util.spec_from_file_location(
+        "faults", Path(__file__).parent / "faulty" / "sitecustomize.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -29,7 +31,10 @@ class Runner:
         self.input_batch = SimpleNamespace(
             req_ids=names, sampling_metadata=SimpleNamespace(temperature=torch.tensor([0.0, 1.0]))
         )
-        self.requests = {n: SimpleNamespace(output_token_ids=list(range(10, 20)), block_ids=[[1, 2]]) for n in names}
+        self.requests = {
+            n: SimpleNamespace(output_token_ids=list(range(10, 20)), block_ids=[[1, 2]])
+            for n in names
+        }
         self.kv_cache_config = SimpleNamespace(num_blocks=8)
         self.kv_caches = [torch.ones(2, 8, 4)]
         self.seen = []
@@ -37,7 +42,9 @@ class Runner:
     def _sample(self, logits, drafts):
         self.seen.append(logits)
         chosen = logits.argmax(-1)
-        return SimpleNamespace(sampled_token_ids=torch.stack([chosen[:3], torch.tensor([int(chosen[3]), -1, -1])]))
+        return SimpleNamespace(
+            sampled_token_ids=torch.stack([chosen[:3], torch.tensor([int(chosen[3]), -1, -1])])
+        )
 
 
 @pytest.fixture
@@ -67,7 +74,9 @@ def test_without_a_fault_nothing_changes(step):
     assert torch.equal(sound.logits, sound.before)
 
 
-@pytest.mark.parametrize("kind", ["second best token", "early end", "noise", "tokens taken greedily"])
+@pytest.mark.parametrize(
+    "kind", ["second best token", "early end", "noise", "tokens taken greedily"]
+)
 def test_a_fault_of_every_row_changes_the_logits(step, kind):
     assert not torch.equal(step(kind=kind, share=1.0).logits, step(kind="none").logits)
     if kind != "noise":
@@ -96,7 +105,9 @@ def test_the_logits_of_the_step_before_are_those_of_the_same_request(step):
     first = step(kind="logits of the step before", share=1.0)
     first.runner.seen.clear()
     again = step(first.runner, kind="logits of the step before", share=1.0)
-    assert torch.equal(again.logits[0], first.before[2]) and torch.equal(again.logits[3], first.before[3])
+    assert torch.equal(again.logits[0], first.before[2]) and torch.equal(
+        again.logits[3], first.before[3]
+    )
 
 
 def test_faults_behind_the_choice_leave_the_places_of_rejected_drafts(step):
@@ -109,7 +120,9 @@ def test_faults_behind_the_choice_leave_the_places_of_rejected_drafts(step):
 
 def test_the_cache_loses_a_running_block_or_all_others(step):
     lost = step(kind="a KV block zeroed in steps", share=1.0).runner.kv_caches[0]
-    assert sorted(lost.sum((0, 2)).tolist()) == [0.0] + [8.0] * 7 and float(lost[:, 1:3].sum()) < 16.0
+    assert (
+        sorted(lost.sum((0, 2)).tolist()) == [0.0] + [8.0] * 7 and float(lost[:, 1:3].sum()) < 16.0
+    )
     poisoned = step(kind="prefix cache poisoned", after=1).runner.kv_caches[0]
     assert poisoned.sum((0, 2)).tolist() == [0.0, 8.0, 8.0] + [0.0] * 5
     waits = step(kind="prefix cache poisoned", after=2).runner.kv_caches[0]

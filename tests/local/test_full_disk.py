@@ -20,7 +20,9 @@ def test_a_rollback_on_a_full_disk_names_the_file_and_continues_when_there_is_ro
         failures += 1
         assert done.returncode == 1, done.stderr
         assert f"{up.service}/" in done.stderr, done.stderr
-        assert any(word in done.stderr for word in ("File too large", "No space left on device")), done.stderr
+        assert any(word in done.stderr for word in ("File too large", "No space left on device")), (
+            done.stderr
+        )
         assert "Traceback" not in done.stderr
         assert entries(up)[: len(recorded)] == recorded  # every line whole, none lost
         recorded = entries(up)
@@ -35,11 +37,15 @@ def test_a_rollback_on_a_full_disk_names_the_file_and_continues_when_there_is_ro
 def test_a_rollout_on_a_full_disk_names_a_file_and_leaves_what_a_rollback_restores(up):
     before, returncodes = up.live_text(), []
     for room in (0, 600, 2500, 6000):
-        done = up("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", code=None, room=room)
+        done = up(
+            "rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", code=None, room=room
+        )
         assert "Traceback" not in done.stderr, done.stderr
         returncodes.append(done.returncode)
         if done.returncode:
-            assert any(word in done.stderr for word in ("File too large", "No space left on device")), done.stderr
+            assert any(
+                word in done.stderr for word in ("File too large", "No space left on device")
+            ), done.stderr
         after = up("rollback", "--yes", code=None)  # 2: nothing was begun
         assert after.returncode in (0, 2), after.stderr
         assert up.live_text() == before

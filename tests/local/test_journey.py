@@ -43,7 +43,9 @@ def test_an_in_place_rollout_runs_one_engine_at_a_time(up):
 
 
 def test_a_slower_candidate_is_rejected_and_the_service_is_unchanged(mpctl):
-    mpctl("local", "up", "-f", str(mpctl.manifest(script={"slow": 40})))  # far from what a busy machine adds
+    mpctl(
+        "local", "up", "-f", str(mpctl.manifest(script={"slow": 40}))
+    )  # far from what a busy machine adds
     before = mpctl.live_text()
     own = ("--policy", mpctl.policy("{}"), "--requests", "4", "--max-tokens", "12")
     done = mpctl("rollout", "--spec", "ngram", *own, code=5)
@@ -172,10 +174,20 @@ class Reader(threading.Thread):
 
     def run(self):
         connection = http.client.HTTPConnection(self.address, timeout=120)
-        body = {"model": "demo", "prompt": " ".join(["word"] * self.words), "max_tokens": 10_000, "stream": True}
+        body = {
+            "model": "demo",
+            "prompt": " ".join(["word"] * self.words),
+            "max_tokens": 10_000,
+            "stream": True,
+        }
         while not self.ending.is_set() and self.whole != self.streams:
             try:
-                connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+                connection.request(
+                    "POST",
+                    "/v1/completions",
+                    json.dumps(body),
+                    {"Content-Type": "application/json"},
+                )
                 text = connection.getresponse().read().decode()
                 assert text.count("data: {") == self.words
                 assert text.endswith("data: [DONE]\n\n")
@@ -204,8 +216,12 @@ def test_no_stream_of_a_user_is_lost_when_engines_are_switched(up):
 
 
 @pytest.mark.parametrize(("grace", "seconds"), [(None, 600.0), (45, 45.0)])
-def test_the_grace_period_of_the_manifest_limits_how_long_requests_are_waited_for(mpctl, grace, seconds):
+def test_the_grace_period_of_the_manifest_limits_how_long_requests_are_waited_for(
+    mpctl, grace, seconds
+):
     text = mpctl.manifest().read_text()
     if grace:
-        text = text.replace("  predictor:\n", f"  predictor:\n    terminationGracePeriodSeconds: {grace}\n")
+        text = text.replace(
+            "  predictor:\n", f"  predictor:\n    terminationGracePeriodSeconds: {grace}\n"
+        )
     assert drain_s(load_one(text, "demo")) == seconds

@@ -13,7 +13,9 @@ ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", "-
 
 
 def supervisor_of(mpctl):
-    return psutil.Process(json.loads((mpctl.service / "observed.json").read_text())["supervisor"]["pid"])
+    return psutil.Process(
+        json.loads((mpctl.service / "observed.json").read_text())["supervisor"]["pid"]
+    )
 
 
 @pytest.mark.parametrize("repair", ["up", "rollout"])
@@ -58,7 +60,10 @@ def test_down_orphans_stops_an_engine_without_a_supervisor(up):
     supervisor_of(up).kill()
     (engine,) = up.engines()
     done = up("local", "down", "--orphans")
-    assert f"stopped default/demo/{json.loads((up.service / 'desired.json').read_text())['route']}" in done.stderr
+    assert (
+        f"stopped default/demo/{json.loads((up.service / 'desired.json').read_text())['route']}"
+        in done.stderr
+    )
     assert f"(pid {engine.pid})" in done.stderr
     assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
     assert up.processes() == []

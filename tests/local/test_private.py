@@ -16,7 +16,17 @@ from signed import write_keys
 
 from tests.local.unchanged import wait_for
 
-from .planted import DATABASE, KEY, PROMPT, SECRETS, TOKEN, CommandLines, files_with_finds, finds, write_prompts
+from .planted import (
+    DATABASE,
+    KEY,
+    PROMPT,
+    SECRETS,
+    TOKEN,
+    CommandLines,
+    files_with_finds,
+    finds,
+    write_prompts,
+)
 
 QUICK = ("--requests", "4", "--repeats", "4", "--max-tokens", "8")
 # Of a prompt with the word "novel", too few draft tokens are accepted to pay.
@@ -87,7 +97,9 @@ def test_no_secret_and_no_prompt_is_left_behind(planted, tmp_path, collector):
     assert {"rollout", "rollback", "promote"} <= set(collector.spans())
     assert "mpctl.gate.throughput_ratio" in collector.gauges()
     assert finds(b"\n".join([*bundles, *collector.bodies])) == set()
-    leaked = {p: f for p, f in files_with_finds(planted.service).items() if not p.startswith(MANIFESTS)}
+    leaked = {
+        p: f for p, f in files_with_finds(planted.service).items() if not p.startswith(MANIFESTS)
+    }
     assert leaked == {}
     assert files_with_finds(planted.state, (PROMPT,)) == {}
     assert files_with_finds(planted.environment["TMPDIR"]) == {}
@@ -104,13 +116,18 @@ def test_a_watch_and_an_export_leave_no_secret_and_no_prompt_behind(planted, tmp
     planted("rollout", "--spec", "ngram", "--prompts", users, "--requests", "6", "--repeats", "3")
     (tmp_path / "watch.yaml").write_text("fall_back: true\nconfirm_s: 0\n")
     heard = []
-    with receiver(heard) as hook, watching(planted, "--webhook", hook, "--watch-policy", "watch.yaml") as watch:
+    with (
+        receiver(heard) as hook,
+        watching(planted, "--webhook", hook, "--watch-policy", "watch.yaml") as watch,
+    ):
         talk(planted, lambda: any(b"WorseDraft" in event for event in heard))
         metrics = watch.metrics()
     assert b"WorseDraft" in watch.written, watch.written.decode()
     assert b"mpctl_watch_actions" in metrics
     assert finds(b"".join([watch.written, metrics, *heard])) == set()
-    assert {p: f for p, f in files_with_finds(planted.service).items() if not p.startswith(MANIFESTS)} == {}
+    assert {
+        p: f for p, f in files_with_finds(planted.service).items() if not p.startswith(MANIFESTS)
+    } == {}
     assert files_with_finds(planted.state, (PROMPT,)) == {}
     assert files_with_finds(planted.environment["TMPDIR"]) == {}
 
@@ -139,7 +156,10 @@ def test_a_killed_rollout_leaves_no_prompt_behind(mpctl, tmp_path):
     prompts = f"users={write_prompts(tmp_path / 'prompts.jsonl')}"
     words = ["-m", "mpctl.cli.main", "rollout", "--spec", "ngram", "--prompts", prompts, *QUICK]
     with subprocess.Popen(
-        [sys.executable, *words], cwd=mpctl.directory, env=mpctl.environment, stderr=subprocess.DEVNULL
+        [sys.executable, *words],
+        cwd=mpctl.directory,
+        env=mpctl.environment,
+        stderr=subprocess.DEVNULL,
     ) as rollout:
         wait_for(lambda: mpctl.json("status")["items"][0]["status"]["step"] == "measure")
         rollout.kill()
@@ -153,7 +173,17 @@ class Watch:
 
     def __init__(self, mpctl, log, options):
         self.log, self.written = log, b""
-        words = ["watch", "demo", "--interval", "0.25s", "--listen", "127.0.0.1:0", "-o", "json", *options]
+        words = [
+            "watch",
+            "demo",
+            "--interval",
+            "0.25s",
+            "--listen",
+            "127.0.0.1:0",
+            "-o",
+            "json",
+            *options,
+        ]
         with log.open("wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "mpctl.cli.main", *words],
@@ -192,7 +222,9 @@ def watching(mpctl, *options):
 def talk(mpctl, until, seconds=20):
     """Users' requests to the service, of a kind that its drafts do not foresee, until something holds."""
     url = mpctl.json("status")["items"][0]["status"]["url"]
-    body = json.dumps({"model": "demo", "prompt": f"novel {PROMPT} " * 30, "max_tokens": 24}).encode()
+    body = json.dumps(
+        {"model": "demo", "prompt": f"novel {PROMPT} " * 30, "max_tokens": 24}
+    ).encode()
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
     last = time.monotonic() + seconds
     answered = 0
@@ -211,5 +243,7 @@ def test_the_search_finds_what_is_there(tmp_path):
     import json
 
     packed = base64.b64encode(gzip.compress(json.dumps({"a": f"say {PROMPT} twice"}).encode()))
-    (tmp_path / "object.json").write_bytes(json.dumps({"binaryData": {"record": packed.decode()}}).encode())
+    (tmp_path / "object.json").write_bytes(
+        json.dumps({"binaryData": {"record": packed.decode()}}).encode()
+    )
     assert files_with_finds(tmp_path) == {"object.json": {PROMPT}}

@@ -17,7 +17,18 @@ import pytest
 
 from tests.local.test_orphans import supervisor_of
 
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", "--max-tokens", "8", "--yes")
+ROLLOUT = (
+    "rollout",
+    "--spec",
+    "ngram",
+    "--requests",
+    "4",
+    "--repeats",
+    "3",
+    "--max-tokens",
+    "8",
+    "--yes",
+)
 FAULTS = ("kill", "kill", "supervisor", "engine", "stop")
 ENTRIES = 16
 seed = int(os.environ.get("MPCTL_FAULTS_SEED", "1"))
@@ -85,15 +96,21 @@ def test_random_faults_of_processes_lose_nothing_and_leave_one_engine(up):
         for words in (ROLLOUT, draw.choice([("resume",), ("rollback", "--yes")])):
             fault, count = draw.choice(FAULTS), draw.randrange(1, ENTRIES)
             texts.append(f"{fault} after entry {count} of {words[0]}")
-            meet(up, fault, (*words, *(("--policy", up.policy()) if words is ROLLOUT else ())), count)
+            meet(
+                up, fault, (*words, *(("--policy", up.policy()) if words is ROLLOUT else ())), count
+            )
             faults += 1
-        up("local", "up", "-f", str(up.manifest()), code=None)  # a supervisor that was killed comes with any command
+        up(
+            "local", "up", "-f", str(up.manifest()), code=None
+        )  # a supervisor that was killed comes with any command
         restored(up, before)
         case = f"seed {seed}, case {number}: {', '.join(texts)}"
         sys.stdout.write(f"{case}\n")
         sys.stdout.flush()
         assert entries(up)[: len(ledger)] == ledger, case
-        assert None not in [operation["ending"] for operation in up.json("history")["operations"]], case
+        assert None not in [
+            operation["ending"] for operation in up.json("history")["operations"]
+        ], case
         deadline = time.monotonic() + 90
         while len(up.engines()) != 1 and time.monotonic() < deadline:
             time.sleep(0.1)

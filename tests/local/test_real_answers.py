@@ -24,7 +24,9 @@ pytestmark = [pytest.mark.engine, pytest.mark.nightly]  # minutes of real engine
 
 def check(engine, name="answers"):
     """The last comparison of answers that the service's records hold."""
-    passes = sorted(engine.service.glob(f"operations/*/{name}.json"), key=lambda path: path.stat().st_mtime)
+    passes = sorted(
+        engine.service.glob(f"operations/*/{name}.json"), key=lambda path: path.stat().st_mtime
+    )
     return AnswerCheck.from_record(json.loads(passes[-1].read_text()))
 
 
@@ -42,10 +44,20 @@ def leaked(engine, done):
     return [text for text in TEXTS if any(text.encode() in data for data in (*kept, shown))]
 
 
-@pytest.mark.parametrize("options", [("ngram",), ("eagle3", "--draft", str(DEMO / "eagle3"))], ids=["ngram", "eagle3"])
+@pytest.mark.parametrize(
+    "options", [("ngram",), ("eagle3", "--draft", str(DEMO / "eagle3"))], ids=["ngram", "eagle3"]
+)
 def test_a_method_with_the_targets_answers_passes_every_rule_that_can_run(engine, options):
     done = engine(
-        "rollout", "--spec", *options, "--fidelity", "full", *ROUNDS, "--policy", engine.policy(), timeout=900
+        "rollout",
+        "--spec",
+        *options,
+        "--fidelity",
+        "full",
+        *ROUNDS,
+        "--policy",
+        engine.policy(),
+        timeout=900,
     )
     passed = check(engine)
     assert not [finding for finding in passed.findings if finding.confirmed]
@@ -61,7 +73,12 @@ def mixed(path, *, tools):
     sessions = [body for _ in range(8) for body in _session(pick, 512, 3)[:-1]]
     documents = [_document(pick, number) for number in range(24)]
     calls = [_call(pick, number) for number in range(24 if tools else 0)]
-    lines = [json.dumps(body) for turn in zip_longest(sessions, documents, calls) for body in turn if body]
+    lines = [
+        json.dumps(body)
+        for turn in zip_longest(sessions, documents, calls)
+        for body in turn
+        if body
+    ]
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
@@ -76,14 +93,20 @@ METHODS = {
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_method_is_promoted_on_mixed_traffic_greedy_and_sampled_one_and_eight_at_once(engine, tmp_path, method):
+def test_a_method_is_promoted_on_mixed_traffic_greedy_and_sampled_one_and_eight_at_once(
+    engine, tmp_path, method
+):
     """Prints a row of the table in docs/explanation/answers.md."""
     model, options = METHODS[method]
-    tool = type(engine)(tmp_path, {**engine.environment, "MPCTL_STATE_DIR": str(tmp_path / "state")})
+    tool = type(engine)(
+        tmp_path, {**engine.environment, "MPCTL_STATE_DIR": str(tmp_path / "state")}
+    )
     manifest = tool.manifest(model=str(model))
     if model == MODEL:
         parsers = ", ".join(PARSERS)
-        manifest.write_text(manifest.read_text().replace("--enforce-eager]", f"--enforce-eager, {parsers}]"))
+        manifest.write_text(
+            manifest.read_text().replace("--enforce-eager]", f"--enforce-eager, {parsers}]")
+        )
     file = mixed(tmp_path / "mixed.jsonl", tools=model == MODEL)
     tool("local", "up", "-f", str(manifest), timeout=900)
     load = ("--requests", "4", "--repeats", "2", "--max-tokens", "48", "--reuse-prompts")
@@ -122,16 +145,32 @@ def spent(entries, step):
 
 def test_streaming_parsers_of_tools_and_thoughts_pass_with_ngram(engine, tmp_path):
     """Calls under every tool_choice, records by a schema and thoughts, streamed and not, whole rollout."""
-    tool = type(engine)(tmp_path, {**engine.environment, "MPCTL_STATE_DIR": str(tmp_path / "state")})
+    tool = type(engine)(
+        tmp_path, {**engine.environment, "MPCTL_STATE_DIR": str(tmp_path / "state")}
+    )
     manifest = tool.manifest(model=str(MODEL))
     parsers = ", ".join(PARSERS)
-    manifest.write_text(manifest.read_text().replace("--enforce-eager]", f"--enforce-eager, {parsers}]"))
+    manifest.write_text(
+        manifest.read_text().replace("--enforce-eager]", f"--enforce-eager, {parsers}]")
+    )
     tool("local", "up", "-f", str(manifest), timeout=900)
     try:
-        done = tool("rollout", "--spec", "ngram", "--fidelity", "full", *ROUNDS, "--policy", tool.policy(), timeout=900)
+        done = tool(
+            "rollout",
+            "--spec",
+            "ngram",
+            "--fidelity",
+            "full",
+            *ROUNDS,
+            "--policy",
+            tool.policy(),
+            timeout=900,
+        )
         assert "promoted" in done.stderr
         passed = check(tool)
-        assert not passed.skipped and passed.compared["tools"] >= 64 and passed.compared["json"] >= 32
+        assert (
+            not passed.skipped and passed.compared["tools"] >= 64 and passed.compared["json"] >= 32
+        )
         assert not [finding for finding in passed.findings if finding.confirmed]
         assert passed.rules[AnswerRule.RENDERING].compared > 100
         assert not leaked(tool, done)
@@ -154,7 +193,9 @@ def test_the_model_calls_tools_and_thinks_under_every_choice(bench):
     assert any(len(answer.tool_calls) == 2 for _, answer in asked["auto"])
     thinking = [answer for _, answer in answers if answer.reasoning]
     assert len(thinking) > 0.8 * len(answers)
-    assert not [answer for _, answer in answers if "think>" in answer.text or "tool_call>" in answer.text]
+    assert not [
+        answer for _, answer in answers if "think>" in answer.text or "tool_call>" in answer.text
+    ]
 
 
 @pytest.mark.parametrize(
@@ -177,19 +218,44 @@ def test_a_fault_is_refused_by_its_rule_and_a_sound_engine_by_none(bench, fault,
     assert (rules <= refused) if rules else not refused
 
 
-def test_a_digit_that_is_wrong_in_one_of_twelve_answers_is_refused_before_any_round(engine, tmp_path):
-    tool = type(engine)(tmp_path, {**engine.environment, "MPCTL_STATE_DIR": str(tmp_path / "state")})
-    tool.environment["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+def test_a_digit_that_is_wrong_in_one_of_twelve_answers_is_refused_before_any_round(
+    engine, tmp_path
+):
+    tool = type(engine)(
+        tmp_path, {**engine.environment, "MPCTL_STATE_DIR": str(tmp_path / "state")}
+    )
+    tool.environment["PATH"] = os.pathsep.join(
+        (str(Path(sys.executable).parent), os.environ["PATH"])
+    )
     wrong = str(ROOT / "scripts" / "python-wrong")
-    tool("local", "up", "-f", str(tool.manifest(model=str(DEMO / "model"))), "--vllm", wrong, timeout=900)
+    tool(
+        "local",
+        "up",
+        "-f",
+        str(tool.manifest(model=str(DEMO / "model"))),
+        "--vllm",
+        wrong,
+        timeout=900,
+    )
     try:
         before = tool.live_text()
         policy = tool.policy()
         done = tool(
-            "rollout", "--spec", "ngram", "--fidelity", "full", *ROUNDS, "--policy", policy, code=5, timeout=900
+            "rollout",
+            "--spec",
+            "ngram",
+            "--fidelity",
+            "full",
+            *ROUNDS,
+            "--policy",
+            policy,
+            code=5,
+            timeout=900,
         )
         assert "rendering" in done.stdout + done.stderr
-        assert {finding.rule.value for finding in check(tool).findings if finding.confirmed} == {"rendering"}
+        assert {finding.rule.value for finding in check(tool).findings if finding.confirmed} == {
+            "rendering"
+        }
         assert not list(tool.service.glob("operations/*/block-*"))
         assert tool.live_text() == before and len(tool.engines()) == 1
         assert not leaked(tool, done)

@@ -47,9 +47,12 @@ def test_usage_counter_and_token_ids_agree(engine):
         sent = StreamClient().send(endpoint, order, lambda: read_counters(endpoint))
         requests = sent.result.requests
         assert [request.error for request in requests] == [""] * 6
-        assert [len(request.ids) for request in requests] == [request.tokens for request in requests]
+        assert [len(request.ids) for request in requests] == [
+            request.tokens for request in requests
+        ]
         assert (
-            sum(request.tokens for request in requests) == sent.after.generation_tokens - sent.before.generation_tokens
+            sum(request.tokens for request in requests)
+            == sent.after.generation_tokens - sent.before.generation_tokens
         )
 
 
@@ -71,7 +74,9 @@ def test_an_engine_that_is_killed_during_the_promotion_leaves_no_orphan(engine, 
         while not any(e.get("then") == "promote" for e in ledger(engine)[entries:]):
             assert rollout.poll() is None, rollout.stderr.read()
             time.sleep(0.01)
-        victims = [p for p in engine.engines() if (p in speculating(engine)) is (arm == "candidate")]
+        victims = [
+            p for p in engine.engines() if (p in speculating(engine)) is (arm == "candidate")
+        ]
         for victim in victims:
             victim.kill()
         _, told = rollout.communicate(timeout=400)
@@ -87,7 +92,10 @@ def test_an_engine_that_is_killed_during_the_promotion_leaves_no_orphan(engine, 
         engine("rollback", timeout=400)
     assert engine.live_text() == before
     deadline = time.monotonic() + 120
-    while [len(engine.engines()), len(speculating(engine))] != [1, 0] and time.monotonic() < deadline:
+    while [len(engine.engines()), len(speculating(engine))] != [
+        1,
+        0,
+    ] and time.monotonic() < deadline:
         time.sleep(0.2)
     assert [len(engine.engines()), len(speculating(engine))] == [1, 0]
     assert engine.json("status")["orphans"] == []

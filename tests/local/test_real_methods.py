@@ -78,7 +78,10 @@ def test_a_draft_model_is_promoted(engine):
 
 def test_a_trained_eagle3_head_is_promoted_and_takes_its_share_of_the_kv_cache(engine):
     operation = promoted_and_back(engine, "eagle3", "--draft", str(DEMO / "eagle3"))
-    matched, ready = operation.result("match", MatchResult), operation.result("ready", ReadinessResult)
+    matched, ready = (
+        operation.result("match", MatchResult),
+        operation.result("ready", ReadinessResult),
+    )
     assert matched.outcome is Outcome.PASS
     assert matched.rate > 0.6
     log = next(engine.service.glob(f"arms/{ready.arm}.log")).read_text(errors="replace")
@@ -90,7 +93,14 @@ def test_a_trained_eagle3_head_is_promoted_and_takes_its_share_of_the_kv_cache(e
 @pytest.mark.nightly  # vLLM 0.33 has no Medusa any more
 def test_medusa_heads_are_promoted_and_take_no_kv_cache(engine):
     """Medusa heads keep no keys and values, and fewer of their tokens are accepted than of an EAGLE head's."""
-    options = ("--draft", str(DEMO / "medusa"), "--set", "num_speculative_tokens=3", "--prompts", "edits")
+    options = (
+        "--draft",
+        str(DEMO / "medusa"),
+        "--set",
+        "num_speculative_tokens=3",
+        "--prompts",
+        "edits",
+    )
     operation = promoted_and_back(engine, "medusa", *options, tokens_per_step=1.2)
     assert operation.result("match", MatchResult).outcome is Outcome.PASS
     ready = operation.result("ready", ReadinessResult)

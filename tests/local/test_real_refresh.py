@@ -13,7 +13,14 @@ from mpctl.lab.drafts.card import card_of
 from .conftest import DEMO, LAX, ROOT, real_service
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(3600)]
-SUCCESSOR = ("--steps", "300", "--lr", "1e-2", "--seed", "1")  # its answers end, as those of the model before it
+SUCCESSOR = (
+    "--steps",
+    "300",
+    "--lr",
+    "1e-2",
+    "--seed",
+    "1",
+)  # its answers end, as those of the model before it
 LOAD = ("--requests", "6", "--repeats", "8", "--max-tokens", "160")
 
 
@@ -33,7 +40,9 @@ def traffic(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(DEMO))
     stream = importlib.import_module("tasks").TrainingTasks(7)
     path = tmp_path / "traffic.jsonl"
-    path.write_text("".join(json.dumps({"prompt": stream.take((2, 5)).prompt}) + "\n" for _ in range(320)))
+    path.write_text(
+        "".join(json.dumps({"prompt": stream.take((2, 5)).prompt}) + "\n" for _ in range(320))
+    )
     return path
 
 
@@ -41,12 +50,36 @@ def test_a_stale_head_is_trained_anew_and_serves_again(tmp_path, successor, traf
     target = tmp_path / "target"
     target.symlink_to(DEMO / "model")
     with real_service(target) as tool:
-        words = ("--spec", "eagle3", "--draft", str(DEMO / "eagle3"), "--prompts", "edits", *LOAD, "--keep-baseline")
-        tool("rollout", *words, "--policy", tool.policy(f"{LAX}min_tokens_per_step: 1.5\n"), timeout=900)
+        words = (
+            "--spec",
+            "eagle3",
+            "--draft",
+            str(DEMO / "eagle3"),
+            "--prompts",
+            "edits",
+            *LOAD,
+            "--keep-baseline",
+        )
+        tool(
+            "rollout",
+            *words,
+            "--policy",
+            tool.policy(f"{LAX}min_tokens_per_step: 1.5\n"),
+            timeout=900,
+        )
         before = tool.live_text()
-        drill = ("--fault", "stale-head", "--newer-target", str(successor), "--refresh", str(traffic))
+        drill = (
+            "--fault",
+            "stale-head",
+            "--newer-target",
+            str(successor),
+            "--refresh",
+            str(traffic),
+        )
         command = [sys.executable, "-m", "scripts.drills", "demo", *drill, "--json", "--yes"]
-        done = subprocess.run(command, cwd=ROOT, env=tool.environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, env=tool.environment, capture_output=True, text=True, check=False
+        )
         sys.stdout.write(f"{done.stderr}{done.stdout}\n")
         (result,) = json.loads(done.stdout)["faults"]
         assert (done.returncode, result["failure"], result["skipped"]) == (0, None, None)

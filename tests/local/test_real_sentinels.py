@@ -43,9 +43,22 @@ def promoted(engine):
 )
 def test_sentinels_find_a_planted_fault_as_what_it_is(engine, promoted, fault, signal, action):
     before = engine.live_text()
-    words = ("--fault", fault, "--prompts", promoted, "--interval", "2", "--window", "5", "--json", "--yes")
+    words = (
+        "--fault",
+        fault,
+        "--prompts",
+        promoted,
+        "--interval",
+        "2",
+        "--window",
+        "5",
+        "--json",
+        "--yes",
+    )
     command = [sys.executable, "-m", "scripts.drills", "demo", *words]
-    done = subprocess.run(command, cwd=ROOT, env=engine.environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=engine.environment, capture_output=True, text=True, check=False
+    )
     sys.stdout.write(f"{done.stderr}{done.stdout}\n")
     (result,) = json.loads(done.stdout)["faults"]
     assert (done.returncode, result["failure"]) == (0, None)

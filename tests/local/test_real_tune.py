@@ -16,7 +16,17 @@ def test_a_search_among_lookups_ends_in_time_and_its_file_is_a_spec(engine):
     policy = engine.policy(f"{LAX}min_tokens_per_step: 1.1\n")
     limit = ("--max-time", "5m", "--policy", policy)
     done = engine(
-        "bench", "--tune", "--spec", "ngram", *LOAD, *limit, "--write-spec", "best.json", "-o", "json", code=None
+        "bench",
+        "--tune",
+        "--spec",
+        "ngram",
+        *LOAD,
+        *limit,
+        "--write-spec",
+        "best.json",
+        "-o",
+        "json",
+        code=None,
     )
     assert done.returncode in (0, 5), done.stderr  # which of them depends on the machine
     status = json.loads(done.stdout)["status"]
@@ -28,5 +38,10 @@ def test_a_search_among_lookups_ends_in_time_and_its_file_is_a_spec(engine):
     assert tried[0]["rounds"] == max(trial["rounds"] for trial in tried)
     if done.returncode == 0:
         assert json.loads((engine.directory / "best.json").read_text()) == status["best"]
-        preview = engine("rollout", "--spec", "@best.json", *LOAD, "--policy", policy, "--dry-run=client")
-        assert f'"num_speculative_tokens": {status["best"]["num_speculative_tokens"]}' in preview.stdout
+        preview = engine(
+            "rollout", "--spec", "@best.json", *LOAD, "--policy", policy, "--dry-run=client"
+        )
+        assert (
+            f'"num_speculative_tokens": {status["best"]["num_speculative_tokens"]}'
+            in preview.stdout
+        )

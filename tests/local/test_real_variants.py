@@ -29,12 +29,21 @@ def adapter(directory, scale):
     for layer in range(shape["num_hidden_layers"]):
         for name, heads in widths.items():
             prefix = f"base_model.model.model.layers.{layer}.self_attn.{name}"
-            sizes = {"lora_A": (RANK, shape["hidden_size"]), "lora_B": (heads * shape["head_dim"], RANK)}
+            sizes = {
+                "lora_A": (RANK, shape["hidden_size"]),
+                "lora_B": (heads * shape["head_dim"], RANK),
+            }
             for part, size in sizes.items():
                 weights[f"{prefix}.{part}.weight"] = torch.randn(size, generator=generator) * scale
     directory.mkdir()
     save_file(weights, directory / "adapter_model.safetensors")
-    config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": 16, "bias": "none"}
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": RANK,
+        "lora_alpha": 16,
+        "bias": "none",
+    }
     config |= {"target_modules": sorted(widths), "base_model_name_or_path": str(MODEL)}
     (directory / "adapter_config.json").write_text(json.dumps(config))
 
@@ -48,7 +57,11 @@ def thinker(tmp_path):
         modules.append(f"{name}={tmp_path / name}")
     manifest = tool.manifest(model=str(MODEL))
     lora = ["--enable-lora", f"--max-lora-rank={RANK}", "--lora-modules", *modules]
-    manifest.write_text(manifest.read_text().replace("--enforce-eager]", ", ".join(["--enforce-eager", *lora]) + "]"))
+    manifest.write_text(
+        manifest.read_text().replace(
+            "--enforce-eager]", ", ".join(["--enforce-eager", *lora]) + "]"
+        )
+    )
     tool("local", "up", "-f", str(manifest), timeout=900)
     yield tool
     tool("local", "down", "--all", "--orphans", "--force", code=None)
@@ -65,7 +78,16 @@ def test_lengths_thinking_and_adapters_each_get_a_verdict(thinker):
     assert "served: demo, light, heavy" in refused
     assert thinker.live_text() == before
 
-    asked = ("--contexts", "1k,2k", "--thinking", "both", "--prompts", "fresh", "--run", "lengths.json")
+    asked = (
+        "--contexts",
+        "1k,2k",
+        "--thinking",
+        "both",
+        "--prompts",
+        "fresh",
+        "--run",
+        "lengths.json",
+    )
     printed = thinker("bench", "--spec", "ngram", *asked, *LOAD, "--policy", policy, timeout=900)
     run = read_run(str(thinker.directory / "lengths.json"))
     names = {f"fresh-{k}-{mode}" for k in ("1k", "2k") for mode in ("thinking", "direct")}
@@ -73,13 +95,23 @@ def test_lengths_thinking_and_adapters_each_get_a_verdict(thinker):
     assert all(not sample.error for block in run.blocks for sample in block.samples)
     assert all(name in printed.stdout for name in names)
     tokens = {
-        k: [b.window.prefix_queries for b in run.blocks if b.cell.traffic == f"fresh-{k}-direct"] for k in ("1k", "2k")
+        k: [b.window.prefix_queries for b in run.blocks if b.cell.traffic == f"fresh-{k}-direct"]
+        for k in ("1k", "2k")
     }
     assert all(800 < count <= 1024 - 64 for count in tokens["1k"])
     assert all(1700 < count <= 2048 - 64 for count in tokens["2k"])
 
     rollout = thinker(
-        "rollout", "--spec", "ngram", "--adapters", "all", *LOAD, "--policy", policy, code=None, timeout=900
+        "rollout",
+        "--spec",
+        "ngram",
+        "--adapters",
+        "all",
+        *LOAD,
+        "--policy",
+        policy,
+        code=None,
+        timeout=900,
     )
     assert rollout.returncode in (0, 5, 6), rollout.stderr
     report = thinker.json("report")

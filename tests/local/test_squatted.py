@@ -34,7 +34,11 @@ def observed(mpctl):
 def test_a_port_that_another_user_took_while_the_engine_starts_gets_nothing(mpctl, tmp_path):
     words = ["-m", "mpctl.cli.main", "local", "up", "-f", with_key(mpctl, start_s=3)]
     with subprocess.Popen(
-        [sys.executable, *words], cwd=mpctl.directory, env=mpctl.environment, stderr=subprocess.PIPE, text=True
+        [sys.executable, *words],
+        cwd=mpctl.directory,
+        env=mpctl.environment,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as up:
         (arm,) = desired(mpctl)["arms"].values()
         with squatting(arm["port"], tmp_path / "log") as squatter:
@@ -44,7 +48,9 @@ def test_a_port_that_another_user_took_while_the_engine_starts_gets_nothing(mpct
     assert "Ready" not in written
 
 
-def test_a_port_that_another_user_took_after_a_crash_gets_no_key_and_no_request_of_a_user(mpctl, tmp_path):
+def test_a_port_that_another_user_took_after_a_crash_gets_no_key_and_no_request_of_a_user(
+    mpctl, tmp_path
+):
     mpctl("local", "up", "-f", with_key(mpctl))
     service = desired(mpctl)
     (arm,) = service["arms"].values()
@@ -54,15 +60,30 @@ def test_a_port_that_another_user_took_after_a_crash_gets_no_key_and_no_request_
         squatter.wait_until_it_listens()
         body = json.dumps({"model": "demo", "prompt": "private", "max_tokens": 4}).encode()
         request = urllib.request.Request(
-            f"http://127.0.0.1:{service['port']}/v1/completions", body, {"Authorization": f"Bearer {KEY}"}
+            f"http://127.0.0.1:{service['port']}/v1/completions",
+            body,
+            {"Authorization": f"Bearer {KEY}"},
         )
         answered = None
         with suppress(OSError):
             answered = urllib.request.urlopen(request, timeout=10).read()
-        wait_for(lambda: observed(mpctl)["restarts"] >= 2)  # the supervisor has looked again and again
+        wait_for(
+            lambda: observed(mpctl)["restarts"] >= 2
+        )  # the supervisor has looked again and again
         assert (answered, squatter.heard) == (None, "")
         assert observed(mpctl)["phase"] != "Ready"
-        mpctl("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "1", "--ready-timeout", "5s", code=None)
+        mpctl(
+            "rollout",
+            "--spec",
+            "ngram",
+            "--requests",
+            "4",
+            "--repeats",
+            "1",
+            "--ready-timeout",
+            "5s",
+            code=None,
+        )
         assert squatter.heard == ""
     deadline = time.monotonic() + 90
     while observed(mpctl)["phase"] != "Ready" and time.monotonic() < deadline:

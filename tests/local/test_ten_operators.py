@@ -7,7 +7,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", "--max-tokens", "8", "--yes")
+ROLLOUT = (
+    "rollout",
+    "--spec",
+    "ngram",
+    "--requests",
+    "4",
+    "--repeats",
+    "3",
+    "--max-tokens",
+    "8",
+    "--yes",
+)
 COUNT = 10
 
 
@@ -38,7 +49,11 @@ def test_ten_operators_on_ten_services_do_not_disturb_each_other(mpctl, tmp_path
     for name in names:
         (tmp_path / f"{name}.yaml").write_text(manifest.replace("name: demo ", f"name: {name} "))
     with ThreadPoolExecutor(COUNT) as operators:
-        list(operators.map(lambda name: run(["local", "up", "-f", str(tmp_path / f"{name}.yaml")]), names))
+        list(
+            operators.map(
+                lambda name: run(["local", "up", "-f", str(tmp_path / f"{name}.yaml")]), names
+            )
+        )
     texts = {name: live_text(mpctl, name) for name in names}
     policy = mpctl.policy()
     for written in everywhere([*ROLLOUT, "--policy", policy]):
@@ -53,7 +68,9 @@ def test_ten_operators_on_ten_services_do_not_disturb_each_other(mpctl, tmp_path
 
 
 def live_text(mpctl, name):
-    return json.loads((mpctl.state / "local" / "default" / name / "desired.json").read_text())["text"]
+    return json.loads((mpctl.state / "local" / "default" / name / "desired.json").read_text())[
+        "text"
+    ]
 
 
 def speculating(mpctl):

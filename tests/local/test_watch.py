@@ -41,7 +41,9 @@ def drill(mpctl, *options, code=0):
     novel.write_text("".join(json.dumps({"prompt": f"novel {n} " * 100}) + "\n" for n in range(40)))
     words = ("--drift-to", str(novel), "--interval", "0.5", "--window", "1", "--json", "--yes")
     command = [sys.executable, "-m", "scripts.drills", "demo", *words, *options]
-    done = subprocess.run(command, cwd=ROOT, env=mpctl.environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=mpctl.environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == code, done.stderr
     return {fault["fault"]: fault for fault in json.loads(done.stdout)["faults"]}
 
@@ -60,7 +62,9 @@ def test_a_drill_finds_its_faults_and_leaves_the_service_as_it_was(promoted):
     assert whys[1].startswith("watch: WorseDraft: tokens per step 1.0")
 
 
-def test_an_engine_is_made_ready_for_faults_and_the_drill_after_a_killed_one_undoes_it(up, monkeypatch):
+def test_an_engine_is_made_ready_for_faults_and_the_drill_after_a_killed_one_undoes_it(
+    up, monkeypatch
+):
     monkeypatch.setenv(STATE_VARIABLE, str(up.state))
     session = open_session(Place("local", None), Terminal.of_environment(yes=True), "demo")
     (plain,) = up.engines()
@@ -81,14 +85,22 @@ def test_an_engine_is_made_ready_for_faults_and_the_drill_after_a_killed_one_und
     assert "MPCTL_WRONG" not in fresh_engine(ready).environ()
 
 
-def test_a_restart_replaces_the_engine_while_its_users_ask_and_keeps_every_byte_of_the_spec(promoted):
+def test_a_restart_replaces_the_engine_while_its_users_ask_and_keeps_every_byte_of_the_spec(
+    promoted,
+):
     before, (old,) = promoted.live_text(), promoted.engines()
     answers, ended = [], threading.Event()
     url = f"http://127.0.0.1:{json.loads((promoted.service / 'desired.json').read_text())['port']}/v1/chat/completions"
 
     def ask():
-        body = {"model": "demo", "messages": [{"role": "user", "content": "a b c"}], "max_completion_tokens": 8}
-        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        body = {
+            "model": "demo",
+            "messages": [{"role": "user", "content": "a b c"}],
+            "max_completion_tokens": 8,
+        }
+        request = urllib.request.Request(
+            url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
         while not ended.is_set():
             with urllib.request.urlopen(request, timeout=60) as answer:
                 answers.append(answer.status)
@@ -146,10 +158,15 @@ def test_the_watch_answers_for_itself_until_it_is_ended(promoted):
     assert json.loads(done.stdout)["items"][0]["signal"] == "Idle"
     with listening(promoted) as (watch, address):
         wanted = b'mpctl_watch_actions{namespace="default",inference_service="demo"} 0'
-        wait_until(lambda: wanted in page(f"http://{address}/metrics"))  # it answers before its first round has ended
+        wait_until(
+            lambda: wanted in page(f"http://{address}/metrics")
+        )  # it answers before its first round has ended
         with urllib.request.urlopen(f"http://{address}/healthz", timeout=10) as answer:
             assert answer.status == 200
-        assert "watching 1 service every 1 s; each event is a line, until Ctrl-C" in watch.stderr.readline()
+        assert (
+            "watching 1 service every 1 s; each event is a line, until Ctrl-C"
+            in watch.stderr.readline()
+        )
 
 
 def test_a_running_watch_tells_flagger_within_a_minute_what_serves_and_strangers_nothing(promoted):

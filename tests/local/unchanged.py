@@ -4,7 +4,14 @@ import time
 from contextlib import contextmanager
 
 # Written by whoever looks or tries; no state.
-_TRACES = {"lease.lock", "lease.json", "desired.lock", "supervisor.lock", "supervisor.log", "observed.json"}
+_TRACES = {
+    "lease.lock",
+    "lease.json",
+    "desired.lock",
+    "supervisor.lock",
+    "supervisor.log",
+    "observed.json",
+}
 
 
 def snapshot(mpctl):

@@ -54,7 +54,9 @@ def _table(seed: int = 7) -> np.ndarray:
 TABLE = _table()
 
 
-def ask_of(number: int, kind: str, *, temperature: float = 0.0, top_p: float = 1.0, stream: bool = False) -> Ask:
+def ask_of(
+    number: int, kind: str, *, temperature: float = 0.0, top_p: float = 1.0, stream: bool = False
+) -> Ask:
     """A request; ``number`` decides its answer."""
     body: dict[str, object] = {"messages": [{"role": "user", "content": f"{kind} {number}"}]}
     if kind == "tools":
@@ -75,9 +77,17 @@ def asks_of(size: int, *, seed: int = 0) -> list[tuple[int, Ask]]:
         made += [(n, ask_of(n, "tools", stream=n % 2 == 0)) for n in [next(numbers)]]
         made += [(n, ask_of(n, "json", stream=n % 2 == 0)) for n in [next(numbers)]]
         made += [(n, ask_of(n, "own")) for n in (next(numbers), next(numbers))]
-        made += [(n, ask_of(n, "prose", temperature=1.0)) for n in (next(numbers), next(numbers), next(numbers))]
-        made += [(n, ask_of(n, "own", temperature=0.7, top_p=0.9)) for n in (next(numbers), next(numbers))]
-    twins = [(n, replace(ask, stream=not ask.stream)) for n, ask in made if ask.kind in ("tools", "json")][:4]
+        made += [
+            (n, ask_of(n, "prose", temperature=1.0))
+            for n in (next(numbers), next(numbers), next(numbers))
+        ]
+        made += [
+            (n, ask_of(n, "own", temperature=0.7, top_p=0.9))
+            for n in (next(numbers), next(numbers))
+        ]
+    twins = [
+        (n, replace(ask, stream=not ask.stream)) for n, ask in made if ask.kind in ("tools", "json")
+    ][:4]
     same = [(n, ask_of(n, "same", temperature=1.0)) for n in [next(numbers) for _ in range(4)]] * 4
     turns = [next(numbers) for _ in range(3)]
     session = [(n, ask_of(n, "session")) for n in (*turns, turns[0])]
@@ -101,7 +111,9 @@ class Engine:
     def answer(self, asks: Sequence[tuple[int, Ask]]) -> list[Answer]:
         """Decode all requests as one batch."""
         count = len(asks)
-        prompts = np.array([[(n * 31) % (TOKENS - 1) + 1, (n // 63 * 17 + n) % (TOKENS - 1) + 1] for n, _ in asks])
+        prompts = np.array(
+            [[(n * 31) % (TOKENS - 1) + 1, (n // 63 * 17 + n) % (TOKENS - 1) + 1] for n, _ in asks]
+        )
         history = np.zeros((count, PROMPT_TOKENS + LIMIT), dtype=np.int64)
         history[:, :PROMPT_TOKENS] = prompts
         chosen, best = np.zeros((count, LIMIT)), np.zeros((count, LIMIT))
@@ -119,7 +131,9 @@ class Engine:
             if self.logits is not None:
                 raw = self.logits(step)
             logprobs = raw - _logsumexp(raw)
-            shown = np.where(constrained[:, None] & _forbidden(position)[None, :], -np.inf, logprobs)
+            shown = np.where(
+                constrained[:, None] & _forbidden(position)[None, :], -np.inf, logprobs
+            )
             tokens = _choose(shown, temperatures, nuclei, self._uniform(count, position, salts))
             if self.tokens is not None:
                 tokens = self.tokens(step, tokens)
@@ -163,7 +177,9 @@ class Engine:
                 tuple(top) if value >= top[-1] else (*top, value)
                 for top, value in zip(order.tolist(), own.tolist(), strict=True)
             ]
-            scores.append(Scored(tuple(own.tolist()), tuple(tops), tuple(logprobs.argmax(axis=1).tolist())))
+            scores.append(
+                Scored(tuple(own.tolist()), tuple(tops), tuple(logprobs.argmax(axis=1).tolist()))
+            )
         return scores
 
 
@@ -213,7 +229,9 @@ def _forbidden(position: int) -> np.ndarray:
     return forbidden
 
 
-def _choose(logprobs: np.ndarray, temperatures: np.ndarray, nuclei: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+def _choose(
+    logprobs: np.ndarray, temperatures: np.ndarray, nuclei: np.ndarray, uniform: np.ndarray
+) -> np.ndarray:
     tokens = logprobs.argmax(axis=1)
     sampled = np.flatnonzero(temperatures > 0)
     if not len(sampled):
@@ -231,16 +249,23 @@ def _choose(logprobs: np.ndarray, temperatures: np.ndarray, nuclei: np.ndarray, 
 def rendered(ask: Ask, answer: Answer) -> Answer:
     """The answer with what a right server makes of its token ids."""
     rows = [token for token in answer.ids if token != END]
-    document = json.dumps({"rows": rows, "checked": len(rows) % 2 == 0, "state": "new" if len(rows) % 3 else "used"})
+    document = json.dumps(
+        {"rows": rows, "checked": len(rows) % 2 == 0, "state": "new" if len(rows) % 3 else "used"}
+    )
     if ask.kind == "tools":
         finish = "tool_calls" if answer.finish == "stop" else answer.finish
         return replace(answer, tool_calls=(ToolCall("record", document),), finish=finish)
-    return replace(answer, text=document if ask.kind == "json" else " ".join(f"w{row}" for row in rows))
+    return replace(
+        answer, text=document if ask.kind == "json" else " ".join(f"w{row}" for row in rows)
+    )
 
 
 def matched(ask: Ask, answer: Answer) -> Answer:
     """The answer with what its documents are by their schemas, as the platform tells it of every answer."""
-    fits = [(document, *_matches((json.dumps(schema), [text]))) for document, text, schema in documents(ask, answer)]
+    fits = [
+        (document, *_matches((json.dumps(schema), [text])))
+        for document, text, schema in documents(ask, answer)
+    ]
     return replace(
         answer,
         document_fits=all(right for document, right in fits if document),
@@ -264,8 +289,12 @@ def _by_logits(change: Callable[[Step, float], np.ndarray]) -> Callable[[Engine,
     return lambda engine, share: replace(engine, logits=lambda step: change(step, share))
 
 
-def _by_tokens(change: Callable[[Step, np.ndarray, float], np.ndarray]) -> Callable[[Engine, float], Engine]:
-    return lambda engine, share: replace(engine, tokens=lambda step, tokens: change(step, tokens, share))
+def _by_tokens(
+    change: Callable[[Step, np.ndarray, float], np.ndarray],
+) -> Callable[[Engine, float], Engine]:
+    return lambda engine, share: replace(
+        engine, tokens=lambda step, tokens: change(step, tokens, share)
+    )
 
 
 def _random(step: Step, tokens: np.ndarray, share: float) -> np.ndarray:
@@ -383,7 +412,9 @@ ENGINE_FAULTS = (
 
 def _call(change: Callable[[dict[str, object]], object]) -> Callable[[Ask, Answer, Answer], Answer]:
     def changed(ask: Ask, answer: Answer, other: Answer) -> Answer:
-        calls = [ToolCall(c.name, json.dumps(change(json.loads(c.arguments)))) for c in answer.tool_calls]
+        calls = [
+            ToolCall(c.name, json.dumps(change(json.loads(c.arguments)))) for c in answer.tool_calls
+        ]
         return replace(answer, tool_calls=tuple(calls))
 
     return changed
@@ -406,16 +437,24 @@ _TOOLS, _TEXTS = ("tools",), ("json", "own", "prose", "session")
 FORM_FAULTS: tuple[tuple[str, tuple[str, ...], Callable[[Ask, Answer, Answer], Answer]], ...] = (
     ("argument lost", _TOOLS, _call(lambda a: {k: v for k, v in a.items() if k != "checked"})),
     ("arguments {}", _TOOLS, _call(lambda a: {})),
-    ("key mangled", _TOOLS, _call(lambda a: {f"{k}=x" if k == "rows" else k: v for k, v in a.items()})),
+    (
+        "key mangled",
+        _TOOLS,
+        _call(lambda a: {f"{k}=x" if k == "rows" else k: v for k, v in a.items()}),
+    ),
     (
         "name mangled",
         _TOOLS,
-        lambda ask, a, o: replace(a, tool_calls=tuple(replace(c, name=f"{c.name}=ls") for c in a.tool_calls)),
+        lambda ask, a, o: replace(
+            a, tool_calls=tuple(replace(c, name=f"{c.name}=ls") for c in a.tool_calls)
+        ),
     ),
     (
         "call leaks into the text",
         _TOOLS,
-        lambda ask, a, o: replace(a, text=f"<tool_call>{a.tool_calls[0].arguments}</tool_call>", tool_calls=()),
+        lambda ask, a, o: replace(
+            a, text=f"<tool_call>{a.tool_calls[0].arguments}</tool_call>", tool_calls=()
+        ),
     ),
     ("last call lost", _TOOLS, lambda ask, a, o: replace(a, tool_calls=a.tool_calls[:-1])),
     ("JSON or text cut", ("json", "own"), _of_text(lambda t: t[: len(t) // 2])),
@@ -427,28 +466,50 @@ FORM_FAULTS: tuple[tuple[str, tuple[str, ...], Callable[[Ask, Answer, Answer], A
     (
         "another request's answer",
         ("tools", *_TEXTS),
-        lambda ask, a, o: replace(o, prompt_ids=a.prompt_ids, ids=a.ids, logprobs=a.logprobs, best=a.best),
+        lambda ask, a, o: replace(
+            o, prompt_ids=a.prompt_ids, ids=a.ids, logprobs=a.logprobs, best=a.best
+        ),
     ),
-    ("refusal instead of the answer", _TEXTS, lambda ask, a, o: replace(a, text="I cannot help with that.")),
-    ("finish reason wrong", ("tools", *_TEXTS), lambda ask, a, o: replace(a, finish="content_filter")),
+    (
+        "refusal instead of the answer",
+        _TEXTS,
+        lambda ask, a, o: replace(a, text="I cannot help with that."),
+    ),
+    (
+        "finish reason wrong",
+        ("tools", *_TEXTS),
+        lambda ask, a, o: replace(a, finish="content_filter"),
+    ),
     ("HTTP 500", (), lambda ask, a, o: Answer(error="HTTP 500")),
 )
 FAULTS = (
     *ENGINE_FAULTS,
-    *(Fault(name, share, None, change, of) for name, of, change in FORM_FAULTS for share in (0.04, 0.1, 0.3)),
+    *(
+        Fault(name, share, None, change, of)
+        for name, of, change in FORM_FAULTS
+        for share in (0.04, 0.1, 0.3)
+    ),
 )
 
 
 def arms(fault: Fault | None, noise: float, rng: np.random.Generator) -> tuple[Engine, Engine]:
     """The baseline's engine, and the candidate's with the fault."""
-    baseline, candidate = (Engine(noise, np.random.default_rng(rng.integers(2**63))) for _ in range(2))
+    baseline, candidate = (
+        Engine(noise, np.random.default_rng(rng.integers(2**63))) for _ in range(2)
+    )
     if fault is not None and fault.engine is not None:
         candidate = fault.engine(candidate, fault.share)
     return baseline, candidate
 
 
 def simulated_pass(
-    fault: Fault | None, *, size: int, noise: float, seed: int, only: Sequence[tuple[int, Ask]] = (), first: int = 0
+    fault: Fault | None,
+    *,
+    size: int,
+    noise: float,
+    seed: int,
+    only: Sequence[tuple[int, Ask]] = (),
+    first: int = 0,
 ) -> tuple[list[Pair], Engine, Engine]:
     """The pairs of a pass, scored as the contract of mpctl.experiment.answers says. ``only``: these requests;
     ``first``: the number of the first pair."""
@@ -459,7 +520,9 @@ def simulated_pass(
     if fault is not None and fault.forms is not None:
         hits = rng.random(len(mine)) < fault.share
         mine = [
-            fault.forms(ask, a, mine[n - 1]) if hits[n] and (not fault.of or ask.kind in fault.of) else a
+            fault.forms(ask, a, mine[n - 1])
+            if hits[n] and (not fault.of or ask.kind in fault.of)
+            else a
             for n, ((_, ask), a) in enumerate(zip(asks, mine, strict=True))
         ]
     pairs = []
@@ -477,22 +540,35 @@ def simulated_pass(
 
 
 def sampled_again(
-    fault: Fault | None, pairs: Sequence[Pair], asks: Sequence[tuple[int, Ask]], *, noise: float, seed: int
+    fault: Fault | None,
+    pairs: Sequence[Pair],
+    asks: Sequence[tuple[int, Ask]],
+    *,
+    noise: float,
+    seed: int,
 ) -> tuple[list[Pair], list[tuple[int, Ask]]]:
     """The sampled requests of a pass once more: their pairs, and the requests with the seeds of their answers."""
     only = list({ask.digest: (n, ask) for n, ask in asks if not ask.greedy}.values())
-    further, _, _ = simulated_pass(fault, size=0, noise=noise, seed=seed, only=only, first=len(pairs))
+    further, _, _ = simulated_pass(
+        fault, size=0, noise=noise, seed=seed, only=only, first=len(pairs)
+    )
     return further, only
 
 
 def repeats_of(
-    fault: Fault | None, numbers: Sequence[int], pairs: Sequence[Pair], asks: Sequence[tuple[int, Ask]], noise: float
+    fault: Fault | None,
+    numbers: Sequence[int],
+    pairs: Sequence[Pair],
+    asks: Sequence[tuple[int, Ask]],
+    noise: float,
 ) -> list[Repeat]:
     """The requests of a check's findings sent again alone, the first answers scored again."""
     repeats = []
     for number in numbers:
         first = pairs[number]
-        (alone,), baseline, _ = simulated_pass(fault, size=0, noise=noise, seed=number + 1, only=[asks[number]])
+        (alone,), baseline, _ = simulated_pass(
+            fault, size=0, noise=noise, seed=number + 1, only=[asks[number]]
+        )
         again = 2 if first.ask.greedy else 20
         rescored = baseline.score([first.candidate], again)[0] if first.candidate.ids else None
         own = alone.own or (baseline.score([alone.baseline], 2)[0] if alone.baseline.ids else None)

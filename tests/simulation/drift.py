@@ -47,7 +47,9 @@ class Truth:
     @classmethod
     def of_each(cls, kinds: Sequence[Truth], each: int) -> Truth:
         """``each`` services of every kind, in this order; all have the same ``accepted``."""
-        columns = {f.name: np.repeat([getattr(kind, f.name) for kind in kinds], each) for f in fields(cls)}
+        columns = {
+            f.name: np.repeat([getattr(kind, f.name) for kind in kinds], each) for f in fields(cls)
+        }
         return cls(**{**columns, "accepted": kinds[0].accepted})
 
 
@@ -71,14 +73,18 @@ def reference(truth: Truth) -> Reference:
             batch=batch,
             rounds=8,
             tokens_per_step=MeanFigure(per_step, per_step * 0.97, per_step * 1.03),
-            time_per_token_ms=MeanFigure(step / per_step, step / per_step * 0.97, step / per_step * 1.03),
+            time_per_token_ms=MeanFigure(
+                step / per_step, step / per_step * 0.97, step / per_step * 1.03
+            ),
             step_ms=MeanFigure(step, step * 0.98, step * 1.02),
             first_acceptance=MeanFigure(0.7, 0.68, 0.72),
             coverage=MeanFigure(1.0, 1.0, 1.0),
             baseline_step_ms=step / DRAFT_COST,
         )
 
-    return Reference("rollout-1", "2026-01-01T00:00:00+00:00", "eagle3", "eagle3", False, (band(1.0), band(16.0)))
+    return Reference(
+        "rollout-1", "2026-01-01T00:00:00+00:00", "eagle3", "eagle3", False, (band(1.0), band(16.0))
+    )
 
 
 @dataclass(frozen=True)
@@ -94,11 +100,19 @@ class Seen:
         """One service's, as the watch reads it."""
         if self.gap[service]:
             return Reading(self.at, {}, {"pod": "no answer"})
-        return Reading(self.at, {"pod": _counters(self.totals[:, service].tolist(), float(self.started[service]))})
+        return Reading(
+            self.at,
+            {"pod": _counters(self.totals[:, service].tolist(), float(self.started[service]))},
+        )
 
 
 def moments(
-    truth: Truth, services: int, windows: int, interval_s: float, seed: int, change: Change | None = None
+    truth: Truth,
+    services: int,
+    windows: int,
+    interval_s: float,
+    seed: int,
+    change: Change | None = None,
 ) -> Iterator[Seen]:
     """Services of one kind, one interval apart."""
     rng = np.random.default_rng(seed)
@@ -115,13 +129,28 @@ def moments(
         totals[:, again] = 0.0
         started = np.where(again, started + at + 1.0, started)
         day = 0.5 - 0.5 * np.cos(2.0 * math.pi * (at / 86400.0 + phase))
-        batch = np.maximum(0.05, truth.peak * (0.05 + 0.95 * day) * np.exp(rng.normal(0.0, 0.15, services)))
+        batch = np.maximum(
+            0.05, truth.peak * (0.05 + 0.95 * day) * np.exp(rng.normal(0.0, 0.15, services))
+        )
         now = change if change is not None and number >= change.at else Change(0)
-        steps = 1000.0 * interval_s * batch / (STEP_MS * (1.0 + 0.02 * batch) * np.exp(slow) * now.step)
-        blur = rng.normal(0.0, 1.0, services) * truth.window / np.sqrt(np.maximum(steps / 50.0, 1.0))
-        accepted = np.minimum(truth.accepted * truth.off * np.exp(mix + blur) * now.accepted, float(DRAFTED))
+        steps = (
+            1000.0 * interval_s * batch / (STEP_MS * (1.0 + 0.02 * batch) * np.exp(slow) * now.step)
+        )
+        blur = (
+            rng.normal(0.0, 1.0, services) * truth.window / np.sqrt(np.maximum(steps / 50.0, 1.0))
+        )
+        accepted = np.minimum(
+            truth.accepted * truth.off * np.exp(mix + blur) * now.accepted, float(DRAFTED)
+        )
         first = steps * np.minimum(0.7 * accepted / truth.accepted, 1.0)
-        totals += (steps * (1 + accepted), steps, steps * accepted, batch * interval_s, first, steps / 60.0)
+        totals += (
+            steps * (1 + accepted),
+            steps,
+            steps * accepted,
+            batch * interval_s,
+            first,
+            steps / 60.0,
+        )
         yield Seen(at, totals.copy(), started, rng.random(services) < truth.gap)
 
 
@@ -145,7 +174,9 @@ class Watched:
 
     def read(self, reading: Reading) -> None:
         """Judge one more reading."""
-        self._state, assessment = assess(self._policy, self._reference, self._state, reading, speculates=True)
+        self._state, assessment = assess(
+            self._policy, self._reference, self._state, reading, speculates=True
+        )
         if assessment.signal not in (Signal.IDLE, Signal.BLIND):
             if assessment.signal is not self._last and MEANINGS[assessment.signal].finding:
                 self.began.append((self._number, assessment.signal))

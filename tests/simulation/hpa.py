@@ -23,7 +23,9 @@ class Policy:
     percent: float | None = None
 
     def room(self, at_start: int) -> int:
-        return self.pods if self.pods is not None else math.ceil(at_start * (self.percent or 0) / 100)
+        return (
+            self.pods if self.pods is not None else math.ceil(at_start * (self.percent or 0) / 100)
+        )
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,11 @@ def raw_replicas(values: Sequence[float | None], target: float) -> int:
     ratio = sum(actual_values) / len(actual_values) / target
     if len(actual_values) < len(values):
         assumed = 0.0 if ratio > 1 else target
-        rebalanced = (sum(actual_values) + assumed * (len(values) - len(actual_values))) / len(values) / target
+        rebalanced = (
+            (sum(actual_values) + assumed * (len(values) - len(actual_values)))
+            / len(values)
+            / target
+        )
         if (rebalanced > 1) != (ratio > 1):
             return len(values)
         ratio = rebalanced
@@ -88,10 +94,14 @@ def desired_replicas(
     settled = lowest if lowest > current else highest if highest < current else current
     changes = history.changed
     if settled > current:
-        settled = min(settled, max(_bound(now, current, policy, changes, +1) for policy in behavior.up))
+        settled = min(
+            settled, max(_bound(now, current, policy, changes, +1) for policy in behavior.up)
+        )
         settled = max(settled, current)
     elif settled < current:
-        settled = max(settled, *(_bound(now, current, policy, changes, -1) for policy in behavior.down))
+        settled = max(
+            settled, *(_bound(now, current, policy, changes, -1) for policy in behavior.down)
+        )
         settled = min(settled, current)
     longest = max(behavior.up_stabilization_s, behavior.down_stabilization_s)
     rows = tuple((at, n) for at, n in (*past, (now, wanted)) if now - at < longest)
@@ -100,7 +110,9 @@ def desired_replicas(
     return settled, History(rows, changes)
 
 
-def _bound(now: float, current: int, policy: Policy, changes: Sequence[tuple[float, int]], sign: int) -> int:
+def _bound(
+    now: float, current: int, policy: Policy, changes: Sequence[tuple[float, int]], sign: int
+) -> int:
     done = sum(n for at, n in changes if now - at < policy.period_s and n * sign > 0)
     at_start = current - done
     return at_start + sign * policy.room(at_start)

@@ -57,7 +57,9 @@ def found_in_many(
     """Findings of services; those whose numbers are in ``compare`` are judged by the product's function, too."""
     many, found = _Many(truth, policy, services), Found(first=np.full(services, -1))
     watched = {service: Watched(truth, policy) for service in compare}
-    for number, seen in enumerate(moments(truth, services, windows, policy.interval_s, seed, change)):
+    for number, seen in enumerate(
+        moments(truth, services, windows, policy.interval_s, seed, change)
+    ):
         codes = many.after(seen)
         judged = (codes != _CODE[Signal.IDLE]) & (codes != _CODE[Signal.BLIND])
         new = judged & (codes != many.last) & _FINDING[codes]
@@ -69,7 +71,10 @@ def found_in_many(
                 found.first[service] = number
         for service, one in watched.items():
             one.read(seen.reading(service))
-    listed = {service: [(at, signal) for which, at, signal in found.began if which == service] for service in watched}
+    listed = {
+        service: [(at, signal) for which, at, signal in found.began if which == service]
+        for service in watched
+    }
     found.compared = len(watched)
     found.different = sum(one.began != listed[service] for service, one in watched.items())
     return found
@@ -87,7 +92,11 @@ class _Blocks:
     @property
     def spread(self) -> Array:
         root = math.sqrt(self.length)
-        return np.clip(np.sqrt(self.variance) * self.length, detect.LEAST_NOISE * root, detect.MOST_NOISE * root)
+        return np.clip(
+            np.sqrt(self.variance) * self.length,
+            detect.LEAST_NOISE * root,
+            detect.MOST_NOISE * root,
+        )
 
     def learn(self, value: Array, which: Mask) -> None:
         self.total, self.count = np.where(which, self.total + value, self.total), self.count + which
@@ -95,12 +104,16 @@ class _Blocks:
         if not full.any():
             return
         block = self.total / self.length
-        reach = detect._CLIP * np.sqrt(np.maximum(self.variance, detect.LEAST_NOISE**2 / self.length))
+        reach = detect._CLIP * np.sqrt(
+            np.maximum(self.variance, detect.LEAST_NOISE**2 / self.length)
+        )
         away = np.clip(block - self.mean, -reach, reach)
         weight = np.minimum(self.weight + 1.0, detect._MEMORY_WINDOWS / self.length)
         self.total, self.count = np.where(full, 0.0, self.total), np.where(full, 0.0, self.count)
         self.mean = np.where(full, self.mean + away / weight, self.mean)
-        self.variance = np.where(full, self.variance + (away * away - self.variance) / weight, self.variance)
+        self.variance = np.where(
+            full, self.variance + (away * away - self.variance) / weight, self.variance
+        )
         self.weight = np.where(full, weight, self.weight)
 
 
@@ -116,7 +129,9 @@ class _Noise:
 
 
 def _limit(noise: _Noise, margin: float, run_length: float, least: float) -> Array:
-    limits = [detect.normal(b.length, run_length) * b.spread - b.length * margin for b in noise.blocks]
+    limits = [
+        detect.normal(b.length, run_length) * b.spread - b.length * margin for b in noise.blocks
+    ]
     longest = noise.blocks[-1]
     side = detect.normal(longest.length, run_length) * longest.spread / math.sqrt(longest.length)
     beyond = side / (2.0 * margin) > math.sqrt(longest.length)
@@ -133,7 +148,11 @@ class _Many:
         self.first = True
         self.at, self.there = np.zeros(count), np.zeros(count, bool)
         self.totals, self.started = np.zeros((len(TOTALS), count)), np.zeros(count)
-        self.known, self.gone, self.gone_started = np.zeros(count, bool), np.zeros(count), np.zeros(count)
+        self.known, self.gone, self.gone_started = (
+            np.zeros(count, bool),
+            np.zeros(count),
+            np.zeros(count),
+        )
         self.restart, self.restart_before = np.full(count, -math.inf), np.full(count, -math.inf)
         self.slower, self.unpaid = np.zeros(count), np.zeros(count)
         self.windows, self.fewer, self.costlier = np.zeros(count), np.zeros(count), np.zeros(count)
@@ -151,7 +170,12 @@ class _Many:
         generated = seen.totals[0]
         both = self.there & answered
         again = both & ((self.started != seen.started) | (generated < self.totals[0]))
-        back = ~self.there & answered & self.known & ((self.gone_started != seen.started) | (generated < self.gone))
+        back = (
+            ~self.there
+            & answered
+            & self.known
+            & ((self.gone_started != seen.started) | (generated < self.gone))
+        )
         leaves = seen.gap & self.there
         self.known |= leaves
         self.gone = np.where(leaves, self.totals[0], self.gone)
@@ -171,7 +195,10 @@ class _Many:
             return np.where(compared, self._compared(delta, seconds, compared), codes)
 
     def _base(self, seen: Seen, which: Mask) -> None:
-        self.at, self.there = np.where(which, seen.at, self.at), np.where(which, ~seen.gap, self.there)
+        self.at, self.there = (
+            np.where(which, seen.at, self.at),
+            np.where(which, ~seen.gap, self.there),
+        )
         self.totals, self.started = (
             np.where(which, seen.totals, self.totals),
             np.where(which, seen.started, self.started),
@@ -182,15 +209,20 @@ class _Many:
         batch = itl / seconds
         low, high = self.bands
         share = np.clip((batch - low.batch) / (high.batch - low.batch), 0.0, 1.0)
-        per_step = low.tokens_per_step.value + share * (high.tokens_per_step.value - low.tokens_per_step.value)
+        per_step = low.tokens_per_step.value + share * (
+            high.tokens_per_step.value - low.tokens_per_step.value
+        )
         assert low.step_ms is not None
         assert high.step_ms is not None
         assert low.first_acceptance is not None
         step_ms = low.step_ms.value + share * (high.step_ms.value - low.step_ms.value)
-        baseline_ms = (low.baseline_step_ms or 0) + share * ((high.baseline_step_ms or 0) - (low.baseline_step_ms or 0))
+        baseline_ms = (low.baseline_step_ms or 0) + share * (
+            (high.baseline_step_ms or 0) - (low.baseline_step_ms or 0)
+        )
         measured = low.first_acceptance.value
         zero = (steps >= assessment.LEAST_DRAFTS) & (
-            _at_most(first / steps, steps) < min(assessment.ZERO, assessment._ZERO_OF_MEASURED * measured)
+            _at_most(first / steps, steps)
+            < min(assessment.ZERO, assessment._ZERO_OF_MEASURED * measured)
         )
         beyond = batch > high.batch * 1.25 + 0.5
         by_sums = self._by_sums(
@@ -200,18 +232,31 @@ class _Many:
             per_step <= step_ms / baseline_ms,
             which & ~zero & ~beyond,
         )
-        return np.where(zero, _CODE[Signal.STEP_TO_ZERO], np.where(beyond, _CODE[Signal.UNMEASURED_LOAD], by_sums))
+        return np.where(
+            zero,
+            _CODE[Signal.STEP_TO_ZERO],
+            np.where(beyond, _CODE[Signal.UNMEASURED_LOAD], by_sums),
+        )
 
-    def _by_sums(self, fewer: Array, costlier: Array, below: Array, past: Mask, which: Mask) -> NDArray[np.int64]:
+    def _by_sums(
+        self, fewer: Array, costlier: Array, below: Array, past: Mask, which: Mask
+    ) -> NDArray[np.int64]:
         run_length = self.policy.run_length
         shift = -math.log(1.0 - self.policy.loss)
         slack = min(max(self.slack, 0.0), shift / 2)
         allowance = slack + assessment._ALLOWED * (shift - slack)
-        limit = _limit(self.slower_noise, allowance - slack, run_length, assessment._LASTS * (shift - allowance))
+        limit = _limit(
+            self.slower_noise,
+            allowance - slack,
+            run_length,
+            assessment._LASTS * (shift - allowance),
+        )
         slower = self.slower + np.minimum(fewer + costlier - allowance, assessment._ONE * limit)
         windows = np.where(slower > 0, self.windows + 1, 0.0)
         slower = np.minimum(np.maximum(slower, 0.0), assessment._CAP * limit)
-        unpaid_limit = _limit(self.unpaid_noise, assessment._PAYS, run_length, assessment._LASTS * assessment._PAYS)
+        unpaid_limit = _limit(
+            self.unpaid_noise, assessment._PAYS, run_length, assessment._LASTS * assessment._PAYS
+        )
         unpaid = self.unpaid + np.minimum(below, assessment._ONE * unpaid_limit)
         unpaid = np.minimum(np.maximum(unpaid, 0.0), assessment._CAP * unpaid_limit)
         began = windows <= 1
@@ -219,18 +264,31 @@ class _Many:
         is_slower = (slower >= limit) | (self.is_slower & (slower > 0))
         is_unpaid = (unpaid >= unpaid_limit) | (self.is_unpaid & (unpaid > 0))
         self.fewer = np.where(which, np.where(began, fewer, self.fewer + fewer), self.fewer)
-        self.costlier = np.where(which, np.where(began, costlier, self.costlier + costlier), self.costlier)
-        self.slower, self.unpaid = np.where(which, slower, self.slower), np.where(which, unpaid, self.unpaid)
+        self.costlier = np.where(
+            which, np.where(began, costlier, self.costlier + costlier), self.costlier
+        )
+        self.slower, self.unpaid = (
+            np.where(which, slower, self.slower),
+            np.where(which, unpaid, self.unpaid),
+        )
         self.windows = np.where(which, windows, self.windows)
         self.is_slower = np.where(which, is_slower, self.is_slower)
         self.is_unpaid = np.where(which, is_unpaid, self.is_unpaid)
         self.slower_noise.learn(fewer + costlier, sound)
         self.unpaid_noise.learn(fewer, sound)
-        worse = np.where(self.fewer >= self.costlier, _CODE[Signal.WORSE_DRAFT], _CODE[Signal.COSTLIER_STEP])
+        worse = np.where(
+            self.fewer >= self.costlier, _CODE[Signal.WORSE_DRAFT], _CODE[Signal.COSTLIER_STEP]
+        )
         slow = np.where(self.is_slower, worse, _CODE[Signal.HEALTHY])
-        return np.where(self.is_unpaid, np.where(past, _CODE[Signal.PAST_CROSSOVER], _CODE[Signal.WORSE_DRAFT]), slow)
+        return np.where(
+            self.is_unpaid,
+            np.where(past, _CODE[Signal.PAST_CROSSOVER], _CODE[Signal.WORSE_DRAFT]),
+            slow,
+        )
 
 
 def _at_most(share: Array, count: Array) -> Array:
     square = assessment._Z**2 / count
-    return (share + square / 2 + np.sqrt(square * (share * (1.0 - share) + square / 4))) / (1.0 + square)
+    return (share + square / 2 + np.sqrt(square * (share * (1.0 - share) + square / 4))) / (
+        1.0 + square
+    )

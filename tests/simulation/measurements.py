@@ -72,10 +72,14 @@ def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]
     cell = Cell(truth.traffic, truth.concurrency)
     for repeat in range(count):
         prompt = np.exp(rng.normal(0.0, truth.prompt_sigma, truth.prompts))
-        order = [arm for _, arm in round_order((BASELINE, CANDIDATE), (cell,), repeat, seed=str(seed))]
+        order = [
+            arm for _, arm in round_order((BASELINE, CANDIDATE), (cell,), repeat, seed=str(seed))
+        ]
         blocks = []
         for arm, factor in ((BASELINE, 1.0), (CANDIDATE, truth.tpot)):
-            shared = np.exp(rng.normal(0.0, truth.block_sigma)) * machine[2 * repeat + order.index(arm)]
+            shared = (
+                np.exp(rng.normal(0.0, truth.block_sigma)) * machine[2 * repeat + order.index(arm)]
+            )
             noise = _requests(truth, rng)
             if arm == CANDIDATE:
                 shared = shared * cold_factor(truth, repeat)
@@ -83,7 +87,9 @@ def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]
             tpot = TPOT_MS * factor * shared * prompt * noise[1]
             if arm == CANDIDATE and truth.hit:
                 tpot = tpot * np.where(rng.random(truth.prompts) < truth.hit, truth.hit_factor, 1.0)
-            blocks.append(_block(truth, arm, repeat, ttft.tolist(), tpot.tolist(), _lengths(truth, arm, rng)))
+            blocks.append(
+                _block(truth, arm, repeat, ttft.tolist(), tpot.tolist(), _lengths(truth, arm, rng))
+            )
         yield blocks[0], blocks[1]
 
 
@@ -96,7 +102,11 @@ def cold_factor(truth: Truth, repeat: int) -> float:
 
 def _lengths(truth: Truth, arm: str, rng: np.random.Generator) -> list[int]:
     mean = TOKENS * (truth.longer if arm == CANDIDATE else 1.0)
-    factors = rng.lognormal(0.0, truth.length_sigma, truth.prompts) if truth.length_sigma else [1.0] * truth.prompts
+    factors = (
+        rng.lognormal(0.0, truth.length_sigma, truth.prompts)
+        if truth.length_sigma
+        else [1.0] * truth.prompts
+    )
     return [max(round(mean * factor), 2) for factor in factors]
 
 
@@ -105,7 +115,9 @@ def _requests(truth: Truth, rng: np.random.Generator) -> NDArray[np.float64]:
     import numpy as np
 
     if truth.pareto:
-        return np.asarray((rng.pareto(truth.pareto, (2, truth.prompts)) + 1) / 2 ** (1 / truth.pareto))
+        return np.asarray(
+            (rng.pareto(truth.pareto, (2, truth.prompts)) + 1) / 2 ** (1 / truth.pareto)
+        )
     noise = np.exp(rng.normal(0.0, truth.request_sigma, (2, truth.prompts)))
     if truth.stalls:
         stalled = rng.random(truth.prompts) < truth.stalls
@@ -137,7 +149,9 @@ def _machine(truth: Truth, blocks: int, rng: np.random.Generator) -> NDArray[np.
     return np.asarray(np.exp(logs))
 
 
-def _block(truth: Truth, arm: str, repeat: int, ttft: list[float], tpot: list[float], lengths: list[int]) -> Block:
+def _block(
+    truth: Truth, arm: str, repeat: int, ttft: list[float], tpot: list[float], lengths: list[int]
+) -> Block:
     samples = tuple(
         Sample(t, t + (n - 1) * p, n, "text", prompt=f"{repeat}-{i}")
         for i, (t, p, n) in enumerate(zip(ttft, tpot, lengths, strict=True))

@@ -83,7 +83,16 @@ class Pod:
     scrapes: deque[tuple[float, int, int, float, int, int]] = field(default_factory=deque)
 
     def scrape(self, now: float) -> None:
-        self.scrapes.append((now, len(self.waiting), self.finished, self.finished_wait_s, self.admitted, self.running))
+        self.scrapes.append(
+            (
+                now,
+                len(self.waiting),
+                self.finished,
+                self.finished_wait_s,
+                self.admitted,
+                self.running,
+            )
+        )
         while self.scrapes[0][0] < now - WINDOW_S:
             self.scrapes.popleft()
 
@@ -187,11 +196,16 @@ class Run:
             what(now)
         end = self.scenario.length_s
         for pod in self.all_pods:
-            self.late += sum(1 for arrived in pod.waiting if 1000 * (end - arrived) > self.scenario.slo_ms)
+            self.late += sum(
+                1 for arrived in pod.waiting if 1000 * (end - arrived) > self.scenario.slo_ms
+            )
         lives = [(pod.born, end if pod.gone is None else pod.gone) for pod in self.all_pods]
         seconds = sum(gone - born for born, gone in lives)
         settled = sum(max(0.0, gone - max(born, self.scenario.settle_s)) for born, gone in lives)
-        most = max(sum(1 for p in self.all_pods if p.born <= q.born < (p.gone or end + 1)) for q in self.all_pods)
+        most = max(
+            sum(1 for p in self.all_pods if p.born <= q.born < (p.gone or end + 1))
+            for q in self.all_pods
+        )
         return Result(
             self.ordered_s,
             self.enough_s,
@@ -219,8 +233,12 @@ class Run:
             pod.admitted += 1
             if now - waited >= self.scenario.settle_s:
                 self.late += 1000 * waited > self.scenario.slo_ms
-            service = self.random.lognormvariate(math.log(work.mean_s) - work.spread**2 / 2, work.spread)
-            self.at(now + service, lambda then, pod=pod, waited=waited: self.finish(pod, waited, then))  # type: ignore[misc]
+            service = self.random.lognormvariate(
+                math.log(work.mean_s) - work.spread**2 / 2, work.spread
+            )
+            self.at(
+                now + service, lambda then, pod=pod, waited=waited: self.finish(pod, waited, then)
+            )  # type: ignore[misc]
 
     def finish(self, pod: Pod, waited: float, now: float) -> None:
         pod.running -= 1
@@ -276,6 +294,8 @@ AUTOSCALERS = (
     Autoscaler("as shipped", queue_wait_ms, 1050.0, busy=0.85, hold=0.6),
 )
 # serving.services[].autoscaling for few, long requests: a queued request of 40 s in one of 16 slots is a wait of 2.5 s.
-LONG_REQUESTS = Autoscaler("wait_ms 2500, busy 0.75, hold 0.5", queue_wait_ms, 2500.0, busy=0.75, hold=0.5)
+LONG_REQUESTS = Autoscaler(
+    "wait_ms 2500, busy 0.75, hold 0.5", queue_wait_ms, 2500.0, busy=0.75, hold=0.5
+)
 
 WORKLOADS = (Workload("chat, 5 s", 5.0), Workload("documents, 40 s", 40.0))

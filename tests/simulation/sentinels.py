@@ -110,5 +110,7 @@ def live(life: Life, policy: WatchPolicy, seconds: float, seed: int) -> Outcome:
         engine.hit = rng.random() < life.fault
         guard = _asked(guard, engine, engine.answer(now), now)
         if guard.finding is not None:
-            return Outcome(guard.finding, now - life.at if now >= life.at else None, guard.sent, users)
+            return Outcome(
+                guard.finding, now - life.at if now >= life.at else None, guard.sent, users
+            )
     return Outcome(None, None, guard.sent, users)

@@ -92,7 +92,9 @@ class Served:
         )
 
 
-def serve(asked: Iterable[PlacementWishes], engine: Engine, rng: random.Random, speeds: Sequence[float]) -> Served:
+def serve(
+    asked: Iterable[PlacementWishes], engine: Engine, rng: random.Random, speeds: Sequence[float]
+) -> Served:
     """Answer ``asked`` on one pod; ``speeds``: of the pod in each minute, 1 as a rule."""
     waiting: deque[PlacementWishes] = deque()
     running: list[tuple[float, int]] = []
@@ -105,7 +107,11 @@ def serve(asked: Iterable[PlacementWishes], engine: Engine, rng: random.Random, 
         nonlocal frozen
         arrived, prompt, answer = request
         frozen = max(frozen, now) + PROMPT_MS / 1000 * prompt
-        per_step = engine.tokens * math.exp(rng.gauss(0, engine.spread)) if engine.spread else engine.tokens
+        per_step = (
+            engine.tokens * math.exp(rng.gauss(0, engine.spread))
+            if engine.spread
+            else engine.tokens
+        )
         begun.append((arrived, frozen, answer))
         admitted.append(now)
         heapq.heappush(running, (steps + answer / per_step, len(begun) - 1))
@@ -124,7 +130,9 @@ def serve(asked: Iterable[PlacementWishes], engine: Engine, rng: random.Random, 
                 break
             steps, now = running[0][0], end
             arrived, first, answer = begun[heapq.heappop(running)[1]]
-            ends.append((now, (now - first) / max(answer - 1, 1.0), first - arrived, answer, now - arrived))
+            ends.append(
+                (now, (now - first) / max(answer - 1, 1.0), first - arrived, answer, now - arrived)
+            )
             if waiting:
                 admit(waiting.popleft())
         now = until
@@ -140,12 +148,24 @@ def serve(asked: Iterable[PlacementWishes], engine: Engine, rng: random.Random, 
     columns = np.array(ends) if ends else np.zeros((0, 5))
     sums = [np.concatenate(([0.0], np.cumsum(columns[:, i]))) for i in range(1, 5)]
     tpot, ttft, length, latency = sums
-    return Served(columns[:, 0], tpot, ttft, length, latency, np.array([a[0] for a in arrivals]), np.array(admitted))
+    return Served(
+        columns[:, 0],
+        tpot,
+        ttft,
+        length,
+        latency,
+        np.array([a[0] for a in arrivals]),
+        np.array(admitted),
+    )
 
 
 def pod_speeds(rng: random.Random, minutes: int, constant: float, drift: float) -> list[float]:
     """A constant difference and one that drifts (0.8 from minute to minute), both as standard deviations."""
-    own, now, speeds = rng.gauss(0, constant) if constant else 0.0, rng.gauss(0, drift) if drift else 0.0, []
+    own, now, speeds = (
+        rng.gauss(0, constant) if constant else 0.0,
+        rng.gauss(0, drift) if drift else 0.0,
+        [],
+    )
     for _ in range(minutes):
         speeds.append(math.exp(own + now))
         now = 0.8 * now + rng.gauss(0, drift * 0.6) if drift else 0.0
@@ -169,7 +189,9 @@ class Case:
         """Users' requests per second: each pod of the split has ``rate``, so do the baseline's alone in a mirror."""
         return self.rate * (self.pods if self.copies else self.pods + 1)
 
-    def arms(self, seed: int, seconds: float, share: Callable[[float], float]) -> tuple[list[Served], Served]:
+    def arms(
+        self, seed: int, seconds: float, share: Callable[[float], float]
+    ) -> tuple[list[Served], Served]:
         """The baseline's pods and the candidate; ``share`` of the requests that the candidate gets at a time."""
         rng = random.Random(seed)
         actual_users = users(rng, self.total, seconds)
@@ -204,7 +226,9 @@ def at_speed(speed: float, rate: float, engine: Engine = SPECULATING) -> Engine:
 
 def reading(at: float, base: Sequence[Served], cand: Served) -> ArmsReading:
     return ArmsReading(
-        at, {f"pod-{i}": pod.counters(at) for i, pod in enumerate(base)}, {"candidate": cand.counters(at)}
+        at,
+        {f"pod-{i}": pod.counters(at) for i, pod in enumerate(base)},
+        {"candidate": cand.counters(at)},
     )
 
 

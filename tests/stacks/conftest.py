@@ -19,14 +19,20 @@ def missing() -> str | None:
     """What these tests cannot do without, and how to get it."""
     if shutil.which("node") is None:
         return "node is missing, which jsii runs on: install Node 20 or later (Debian: apt-get install nodejs)"
-    if find_spec("constructs") is None or (find_spec("cdktf") is None and find_spec("cdktn") is None):
+    if find_spec("constructs") is None or (
+        find_spec("cdktf") is None and find_spec("cdktn") is None
+    ):
         return "no CDK core is installed: pip install 'mpctl[stacks]'"
     return None
 
 
 # Without a core nothing here can be imported: test_tools.py alone is collected, and says so.
 if missing():
-    collect_ignore = [path.name for path in Path(__file__).parent.glob("test_*.py") if path.name != "test_tools.py"]
+    collect_ignore = [
+        path.name
+        for path in Path(__file__).parent.glob("test_*.py")
+        if path.name != "test_tools.py"
+    ]
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(__file__).parent / "data"
@@ -76,7 +82,9 @@ def synthesise(environ: dict[str, str], today: dt.date = TODAY) -> dict[str, Any
 @pytest.fixture(scope="session")
 def synthesised() -> dict[str, Any]:
     """The example fleet in the environment that the tests keep for themselves."""
-    return synthesise({"MPCTL_ENV": str(DATA / "golden.yaml"), "MPCTL_GCP_PROJECT": "example-project"})
+    return synthesise(
+        {"MPCTL_ENV": str(DATA / "golden.yaml"), "MPCTL_GCP_PROJECT": "example-project"}
+    )
 
 
 @pytest.fixture(scope="session")

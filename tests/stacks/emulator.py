@@ -17,12 +17,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from moto.moto_server.werkzeug_app import (
+    DomainDispatcherApplication,
+    MotoRequestHandler,
+    create_backend_app,
+)
 from werkzeug.serving import run_simple
 from werkzeug.wrappers import Request, Response
 
 ACCOUNT = "123456789012"
-PARTS = {"addons": "addon", "pod-identity-associations": "association", "access-entries": "accessEntry"}
+PARTS = {
+    "addons": "addon",
+    "pod-identity-associations": "association",
+    "access-entries": "accessEntry",
+}
 
 
 class Emulator:
@@ -32,7 +40,9 @@ class Emulator:
         self.inner = inner
         self.log = log
         self.lock = threading.Lock()
-        self.asked: dict[str, dict[str, Any]] = {}  # path of a cluster or node group -> what it was asked to be
+        self.asked: dict[
+            str, dict[str, Any]
+        ] = {}  # path of a cluster or node group -> what it was asked to be
         self.parts: dict[str, dict[str, Any]] = {}  # path of an add-on or association -> what it is
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -52,7 +62,9 @@ class Emulator:
 
     def note_call(self, request: Request, body: bytes) -> None:
         """The right that a call needs, where the protocol names it (not for REST: EKS and EFS)."""
-        scope = re.search(r"Credential=[^/]+/\d+/[^/]+/([a-z0-9]+)/", request.headers.get("Authorization", ""))
+        scope = re.search(
+            r"Credential=[^/]+/\d+/[^/]+/([a-z0-9]+)/", request.headers.get("Authorization", "")
+        )
         named = (
             request.headers.get("X-Amz-Target", "").rpartition(".")[2]
             or parse_qs(body.decode("latin-1")).get("Action", [""])[0]
@@ -65,22 +77,34 @@ class Emulator:
         if request.headers.get("X-Amz-Target") == "AmazonSSM.GetParameter":
             name = json.loads(body)["Name"]
             minor = re.findall(r"/optimized-ami/([\d.]+)/", name)[0]
-            fields = {"Name": name, "Type": "String", "Value": f"{minor}.0-20261101", "Version": 1, "DataType": "text"}
-            return reply({"Parameter": {**fields, "ARN": f"arn:aws:ssm:us-west-2::parameter{name}"}})
+            fields = {
+                "Name": name,
+                "Type": "String",
+                "Value": f"{minor}.0-20261101",
+                "Version": 1,
+                "DataType": "text",
+            }
+            return reply(
+                {"Parameter": {**fields, "ARN": f"arn:aws:ssm:us-west-2::parameter{name}"}}
+            )
         if request.path == "/addons/supported-versions":
             minor = request.args["kubernetesVersion"]
             version = {
                 "addonVersion": f"v{minor}.0",
                 "compatibilities": [{"clusterVersion": minor, "defaultVersion": True}],
             }
-            return reply({"addons": [{"addonName": request.args["addonName"], "addonVersions": [version]}]})
+            return reply(
+                {"addons": [{"addonName": request.args["addonName"], "addonVersions": [version]}]}
+            )
         parts = request.path.strip("/").split("/")
         if parts[0] != "clusters" or len(parts) < 3:
             return None
         if parts[2] in PARTS:
             return self.part(request, body, parts)
         if "updates" in parts and request.method == "GET":
-            return reply({"update": {"id": parts[-1], "status": "Successful", "type": "VersionUpdate"}})
+            return reply(
+                {"update": {"id": parts[-1], "status": "Successful", "type": "VersionUpdate"}}
+            )
         if (parts[2] == "updates" or parts[-1] == "update-version") and request.method == "POST":
             wanted = json.loads(body)
             owner = "/".join(parts[:-1])
@@ -95,7 +119,11 @@ class Emulator:
         kind = PARTS[parts[2]]
         if request.method == "POST" and len(parts) == 3:
             record = json.loads(body)
-            name = record.get("addonName") or record.get("principalArn") or f"a-{uuid.uuid4().hex[:17]}"
+            name = (
+                record.get("addonName")
+                or record.get("principalArn")
+                or f"a-{uuid.uuid4().hex[:17]}"
+            )
             arn = f"arn:aws:eks:us-west-2:{ACCOUNT}:{parts[2]}/{parts[1]}/{uuid.uuid4().hex[:8]}"
             record |= {"clusterName": parts[1], f"{kind}Arn": arn, "status": "ACTIVE"}
             record |= {"associationId": name} if kind == "association" else {}
@@ -138,14 +166,23 @@ class Emulator:
         if not isinstance(inner, dict):
             return answer
         name = inner["nodegroupName"] if kind == "nodegroup" else inner["name"]
-        owner = f"clusters/{parts[1]}/node-groups/{name}" if kind == "nodegroup" else f"clusters/{name}"
+        owner = (
+            f"clusters/{parts[1]}/node-groups/{name}" if kind == "nodegroup" else f"clusters/{name}"
+        )
         if request.method == "POST" and parts[-1] in ("clusters", "node-groups"):
             self.asked[owner] = json.loads(body)
             self.note(f"create {owner}")
         elif request.method == "DELETE":
             self.note(f"delete {owner}")
         value = self.asked.get(owner, {})
-        for key in ("version", "releaseVersion", "accessConfig", "upgradePolicy", "tags", "updateConfig"):
+        for key in (
+            "version",
+            "releaseVersion",
+            "accessConfig",
+            "upgradePolicy",
+            "tags",
+            "updateConfig",
+        ):
             if key in value:
                 inner[key] = value[key]
         if "remoteAccess" not in value:
@@ -158,7 +195,9 @@ def reply(body: Any, status: int = 200) -> Response:
 
 
 def updated() -> Response:
-    return reply({"update": {"id": str(uuid.uuid4()), "status": "InProgress", "type": "VersionUpdate"}})
+    return reply(
+        {"update": {"id": str(uuid.uuid4()), "status": "InProgress", "type": "VersionUpdate"}}
+    )
 
 
 def missing(path: str) -> Response:
@@ -170,7 +209,9 @@ def missing(path: str) -> Response:
 def main() -> None:
     port, log = int(sys.argv[1]), Path(sys.argv[2])
     inner = DomainDispatcherApplication(create_backend_app)
-    run_simple("127.0.0.1", port, Emulator(inner, log), threaded=True, request_handler=MotoRequestHandler)
+    run_simple(
+        "127.0.0.1", port, Emulator(inner, log), threaded=True, request_handler=MotoRequestHandler
+    )
 
 
 if __name__ == "__main__":

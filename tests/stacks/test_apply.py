@@ -20,7 +20,10 @@ from tests.stacks.conftest import ROOT, synthesise
 
 MIRROR = Path(os.environ.get("MPCTL_TF_PLUGINS", "/opt/tf-plugins"))
 # New in provider 6.
-UNKNOWN_TO_5 = (("aws_eks_cluster", "deletion_protection"), ("aws_eks_node_group", "node_repair_config"))
+UNKNOWN_TO_5 = (
+    ("aws_eks_cluster", "deletion_protection"),
+    ("aws_eks_node_group", "node_repair_config"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +35,9 @@ def terraform() -> str:
         )
     found = shutil.which("terraform")
     if not found:
-        pytest.skip("terraform is not on the path: no package registry carries it, install it by hand")
+        pytest.skip(
+            "terraform is not on the path: no package registry carries it, install it by hand"
+        )
     return found
 
 
@@ -40,11 +45,13 @@ def terraform() -> str:
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The EKS cluster stack for provider 5.100.0."""
     environment = tmp_path_factory.mktemp("env") / "aws5.yaml"
-    text = (ROOT / "tests/stacks/data/golden.yaml").read_text("utf-8") + "\nproviders: {aws: 5.100.0}\n"
+    text = (ROOT / "tests/stacks/data/golden.yaml").read_text(
+        "utf-8"
+    ) + "\nproviders: {aws: 5.100.0}\n"
     environment.write_text(text, "utf-8")
-    found = synthesise({"MPCTL_ENV": str(environment), "MPCTL_FLEET": "manifests/fleet/eks-l4.yaml"})[
-        "eks-l4-single-cluster"
-    ]
+    found = synthesise(
+        {"MPCTL_ENV": str(environment), "MPCTL_FLEET": "manifests/fleet/eks-l4.yaml"}
+    )["eks-l4-single-cluster"]
     return for_provider_5(found)
 
 
@@ -63,7 +70,9 @@ class Terraform:
         self.binary = binary
         self.folder = folder
         config = folder / "terraform.rc"
-        config.write_text(f'provider_installation {{\n  filesystem_mirror {{ path = "{MIRROR}" }}\n}}\n', "utf-8")
+        config.write_text(
+            f'provider_installation {{\n  filesystem_mirror {{ path = "{MIRROR}" }}\n}}\n', "utf-8"
+        )
         local = {"local": {"path": str(folder / "terraform.tfstate")}}
         body = {**document, "terraform": {**document["terraform"], "backend": local}}
         (folder / "cdk.tf.json").write_text(json.dumps(body, indent=1), "utf-8")

@@ -41,7 +41,9 @@ serving:
 
 def service(staging: str = "storageUris", scheme: str = "hf") -> Service:
     text = TEXT.format(staging=staging, scheme=scheme)
-    return read_settings(text.replace("serving:", "serving:\n  pod_security: baseline"), "env.yaml").services[0]
+    return read_settings(
+        text.replace("serving:", "serving:\n  pod_security: baseline"), "env.yaml"
+    ).services[0]
 
 
 def test_claim_from_the_cel_selectors() -> None:
@@ -56,7 +58,11 @@ def test_claim_from_the_cel_selectors() -> None:
         "allocationMode": "ExactCount",
         "count": 1,
         "selectors": [
-            {"cel": {"expression": 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("20Gi")) >= 0'}}
+            {
+                "cel": {
+                    "expression": 'device.capacity["gpu.nvidia.com"].memory.compareTo(quantity("20Gi")) >= 0'
+                }
+            }
         ],
     }
 
@@ -74,33 +80,48 @@ def test_storage_uris_of_the_three_ways() -> None:
 
 
 @pytest.mark.parametrize(
-    ("staging", "scheme"), [("storageUris", "hf"), ("pvc", "s3"), ("oci", "oci"), ("oci", "oci+native")]
+    ("staging", "scheme"),
+    [("storageUris", "hf"), ("pvc", "s3"), ("oci", "oci"), ("oci", "oci+native")],
 )
 def test_the_engine_is_told_paths_that_are_mounted(staging: str, scheme: str) -> None:
     """KServe ignores the path of pvc:// in storageUris and mounts the root of the volume."""
     wanted = service(staging, scheme)
     predictor = inference_service(wanted, "n")["spec"]["predictor"]
     mounts = [entry["mountPath"] for entry in predictor["storageUris"]]
-    models = [arg.removeprefix("--model=") for arg in predictor["model"]["args"] if arg.startswith("--model=")]
+    models = [
+        arg.removeprefix("--model=")
+        for arg in predictor["model"]["args"]
+        if arg.startswith("--model=")
+    ]
     assert models == [wanted.path(wanted.target)] and wanted.draft
     for path in (*models, wanted.path(wanted.draft)):
         assert any(path == mount or path.startswith(f"{mount}/") for mount in mounts)
     for entry in predictor["storageUris"]:
-        assert not entry["uri"].startswith("pvc://") or "/" not in entry["uri"].removeprefix("pvc://")
-    folders = fetch_job(wanted, "n", "i", shared=True)["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert not entry["uri"].startswith("pvc://") or "/" not in entry["uri"].removeprefix(
+            "pvc://"
+        )
+    folders = fetch_job(wanted, "n", "i", shared=True)["spec"]["template"]["spec"]["containers"][0][
+        "args"
+    ]
     if staging == "pvc":
         written = [f"/mnt/models/{argument.split('=')[1]}" for argument in folders]
         assert written == [wanted.path(wanted.target), wanted.path(wanted.draft)]
 
 
 def test_no_mount_of_its_own_on_a_volume_and_no_folder_for_two_modelcars() -> None:
-    text = TEXT.format(staging="pvc", scheme="hf").replace("size_gib: 2}", "size_gib: 2, mount: /mnt/draft}")
+    text = TEXT.format(staging="pvc", scheme="hf").replace(
+        "size_gib: 2}", "size_gib: 2, mount: /mnt/draft}"
+    )
     with pytest.raises(InputError, match="whole volume is at /mnt/models") as caught:
         read_settings(text, "env.yaml")
     assert caught.value.field == "serving.services[0].draft.mount"
-    text = TEXT.format(staging="oci", scheme="oci").replace("serving:", "serving:\n  pod_security: baseline")
+    text = TEXT.format(staging="oci", scheme="oci").replace(
+        "serving:", "serving:\n  pod_security: baseline"
+    )
     with pytest.raises(InputError, match="one Modelcar would hide the other"):
-        read_settings(text.replace("size_gib: 2}", "size_gib: 2, mount: /mnt/target/draft}"), "env.yaml")
+        read_settings(
+            text.replace("size_gib: 2}", "size_gib: 2, mount: /mnt/target/draft}"), "env.yaml"
+        )
 
 
 def test_modelcars_do_not_fit_the_restricted_standard() -> None:
@@ -108,7 +129,10 @@ def test_modelcars_do_not_fit_the_restricted_standard() -> None:
         read_settings(TEXT.format(staging="oci", scheme="oci"), "env.yaml")
     assert (caught.value.field, caught.value.line) == ("serving.services[0].target.uri", 10)
     assert "oci+native://" in str(caught.value.hint) and "baseline" in str(caught.value.hint)
-    assert read_settings(TEXT.format(staging="oci", scheme="oci+native"), "env.yaml").pod_security == "restricted"
+    assert (
+        read_settings(TEXT.format(staging="oci", scheme="oci+native"), "env.yaml").pod_security
+        == "restricted"
+    )
     assert service("oci", "oci").staging == "oci"
 
 
@@ -144,16 +168,22 @@ def test_one_oci_entry_needs_the_older_release() -> None:
 
 
 def test_the_job_fits_the_restricted_standard_and_reads_its_token_from_a_secret() -> None:
-    pod = fetch_job(service("pvc"), "inference", "python:3", shared=True)["spec"]["template"]["spec"]
+    pod = fetch_job(service("pvc"), "inference", "python:3", shared=True)["spec"]["template"][
+        "spec"
+    ]
     container = pod["containers"][0]
     assert (
-        pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
+        pod["securityContext"]["runAsNonRoot"]
+        and pod["securityContext"]["seccompProfile"]["type"] == "RuntimeDefault"
     )
-    assert container["securityContext"]["readOnlyRootFilesystem"] and container["securityContext"]["capabilities"] == {
-        "drop": ["ALL"]
-    }
+    assert container["securityContext"]["readOnlyRootFilesystem"] and container["securityContext"][
+        "capabilities"
+    ] == {"drop": ["ALL"]}
     assert {"name": "HF_TOKEN_FILE", "value": "/var/run/secrets/mpctl/HF_TOKEN"} in container["env"]
-    assert next(v for v in pod["volumes"] if v["name"] == "token")["secret"]["secretName"] == "hf-token"
+    assert (
+        next(v for v in pod["volumes"] if v["name"] == "token")["secret"]["secretName"]
+        == "hf-token"
+    )
     assert container["args"] == [
         "hf://org/target@abc123=org--target@abc123",
         "hf://org/draft@main=org--draft@main",
@@ -170,16 +200,19 @@ def test_another_revision_is_another_job_and_another_folder() -> None:
 def test_a_volume_of_one_node_is_filled_on_a_gpu_node() -> None:
     pod = fetch_job(service("pvc"), "n", "i", shared=False)["spec"]["template"]["spec"]
     assert (
-        pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"} and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
+        pod["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+        and pod["tolerations"][0]["key"] == "nvidia.com/gpu"
     )
-    assert models_claim((service("pvc"),), "n", "c", shared=False)["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert models_claim((service("pvc"),), "n", "c", shared=False)["spec"]["accessModes"] == [
+        "ReadWriteOnce"
+    ]
 
 
 def test_the_claim_has_room_for_the_next_revision() -> None:
     actual_models_claim = models_claim((service("pvc"), service()), "n", "c", shared=True)
-    assert actual_models_claim["spec"]["resources"]["requests"]["storage"] == "38Gi" and actual_models_claim["spec"][
-        "accessModes"
-    ] == ["ReadWriteMany"]
+    assert actual_models_claim["spec"]["resources"]["requests"][
+        "storage"
+    ] == "38Gi" and actual_models_claim["spec"]["accessModes"] == ["ReadWriteMany"]
 
 
 def test_a_predictor_reaches_out_only_while_it_downloads_itself() -> None:
@@ -191,7 +224,11 @@ def test_a_predictor_reaches_out_only_while_it_downloads_itself() -> None:
 
 def test_what_the_monitor_scrapes_is_let_in_and_so_is_a_copy_that_is_only_measured() -> None:
     """A candidate that is scraped and not let in, or the other way round, fails every rollout."""
-    monitors = [d for d in from_folders([FOLDER / "monitoring"], [service()], "n") if d["kind"] == "PodMonitor"]
+    monitors = [
+        d
+        for d in from_folders([FOLDER / "monitoring"], [service()], "n")
+        if d["kind"] == "PodMonitor"
+    ]
     assert len(monitors) == 1
     (scraped,) = monitors[0]["spec"]["selector"]["matchExpressions"]
     (entered,) = service_policies(service(), "n")[0]["spec"]["podSelector"]["matchExpressions"]
@@ -210,7 +247,10 @@ def test_the_kserve_object_is_external_standard_and_claims() -> None:
         "serving.kserve.io/deploymentMode": "Standard",
         "serving.kserve.io/autoscalerClass": "external",
     }
-    mounts = [m["mountPath"] for m in actual_inference_service["spec"]["predictor"]["model"]["volumeMounts"]]
+    mounts = [
+        m["mountPath"]
+        for m in actual_inference_service["spec"]["predictor"]["model"]["volumeMounts"]
+    ]
     assert "/dev/shm" not in mounts, "the built-in runtime mounts it, and a second one is refused"
 
 
@@ -219,7 +259,9 @@ def ended(**settings: Any) -> tuple[dict[str, Any], list[str]]:
     text = TEXT.format(staging="storageUris", scheme="hf")
     image = settings.pop("image", "vllm/vllm-openai:v0.32.0")
     actual_text = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in settings.items())
-    text = text.replace("    image: vllm/vllm-openai:v0.32.0\n", f"    image: {image}\n{actual_text}")
+    text = text.replace(
+        "    image: vllm/vllm-openai:v0.32.0\n", f"    image: {image}\n{actual_text}"
+    )
     (read,) = read_settings(text, "env.yaml").services
     predictor = inference_service(read, "n")["spec"]["predictor"]
     end = pod_end(predictor, predictor["model"])
@@ -234,7 +276,9 @@ def test_a_pod_that_stops_finishes_what_it_serves() -> None:
     predictor, gaps = ended(timeout_s=300)
     assert not gaps and predictor["terminationGracePeriodSeconds"] == 15 + 300 + 15
     _, gaps = ended(timeout_s=300, drain_s=120)
-    assert gaps == ["an answer may take 300 s, a stopping pod has 120 s for it"], "a chosen limit is said, not refused"
+    assert gaps == ["an answer may take 300 s, a stopping pod has 120 s for it"], (
+        "a chosen limit is said, not refused"
+    )
 
 
 def test_an_engine_of_unknown_or_older_version_gets_no_argument_that_it_may_not_know() -> None:
@@ -247,7 +291,9 @@ def test_an_engine_of_unknown_or_older_version_gets_no_argument_that_it_may_not_
 
 def test_a_drain_among_the_arguments_of_the_service_is_kept() -> None:
     predictor, gaps = ended(args=["--shutdown-timeout", "90"], timeout_s=60)
-    assert [word for word in predictor["model"]["args"] if "shutdown" in word] == ["--shutdown-timeout"]
+    assert [word for word in predictor["model"]["args"] if "shutdown" in word] == [
+        "--shutdown-timeout"
+    ]
     assert predictor["terminationGracePeriodSeconds"] == 15 + 90 + 15 and not gaps
 
 
@@ -255,9 +301,13 @@ def test_the_kserve_object_fits_kserves_own_definition() -> None:
     path = FOLDER.parent / "tests" / "data" / "crds" / "kserve-v0.20.0-inferenceservices.json.gz"
     definition = json.loads(gzip.decompress(path.read_bytes()))
     version = next(v for v in definition["spec"]["versions"] if v["name"] == "v1beta1")
-    validator = jsonschema.Draft202012Validator(closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"]))
+    validator = jsonschema.Draft202012Validator(
+        closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    )
     for staging, scheme in (("storageUris", "hf"), ("pvc", "s3"), ("oci", "oci+native")):
-        errors = list(validator.iter_errors(inference_service(service(staging, scheme), "n")["spec"]))
+        errors = list(
+            validator.iter_errors(inference_service(service(staging, scheme), "n")["spec"])
+        )
         assert not errors, errors[0].message
 
 
@@ -296,4 +346,6 @@ def test_yaml_of_others_is_rendered_once_per_object_and_its_own_dollars_stay(tmp
 def test_dollars_of_others_reach_terraform_as_text(stack: Any) -> None:
     from infra.charts import Reference, literal
 
-    assert literal({"a": ["${x} %{if}", Reference("${data.y}")]}) == {"a": ["$${x} %%{if}", "${data.y}"]}
+    assert literal({"a": ["${x} %{if}", Reference("${data.y}")]}) == {
+        "a": ["$${x} %%{if}", "${data.y}"]
+    }

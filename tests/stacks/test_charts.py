@@ -33,15 +33,25 @@ GOLDEN = Path(__file__).parent / "golden" / "charts"
 _KSERVE = "github.com/kserve/kserve"
 MODULES = {
     "cert-manager": ("github.com/cert-manager/cert-manager", "deploy/charts/cert-manager"),
-    "dra-driver-nvidia-gpu": ("sigs.k8s.io/dra-driver-nvidia-gpu", "deployments/helm/dra-driver-nvidia-gpu"),
+    "dra-driver-nvidia-gpu": (
+        "sigs.k8s.io/dra-driver-nvidia-gpu",
+        "deployments/helm/dra-driver-nvidia-gpu",
+    ),
     "kserve-crd": (_KSERVE, "charts/kserve-crd"),
     "kserve-resources": (_KSERVE, "charts/kserve-resources"),
     "kserve-runtime-configs": (_KSERVE, "charts/kserve-runtime-configs"),
-    "node-feature-discovery": ("sigs.k8s.io/node-feature-discovery", "deployment/helm/node-feature-discovery"),
+    "node-feature-discovery": (
+        "sigs.k8s.io/node-feature-discovery",
+        "deployment/helm/node-feature-discovery",
+    ),
 }
 CHARTS = sorted(table().pins["charts"])
 # Parents under which a chart takes any key of its user's, or which belong to a chart inside the chart.
-DECIDED = ("deploy", "ingress", "storageInitializer")  # keys of KServe's ConfigMap that the values decide
+DECIDED = (
+    "deploy",
+    "ingress",
+    "storageInitializer",
+)  # keys of KServe's ConfigMap that the values decide
 FREE = {
     "cluster-autoscaler": ("extraArgs",),
     "kserve-resources": ("kserve.storage.containerSecurityContext",),
@@ -78,7 +88,9 @@ def from_module(name: str, version: str, folder: Path) -> Path | None:
     path = Path(json.loads(done.stdout or "{}").get("Dir", "/nowhere")) / inside
     if (template := path / "Chart.template.yaml").is_file():
         text = template.read_text("utf-8").replace("v0.0.0", version)
-        path = shutil.copytree(path, folder / name, dirs_exist_ok=True, copy_function=shutil.copyfile)
+        path = shutil.copytree(
+            path, folder / name, dirs_exist_ok=True, copy_function=shutil.copyfile
+        )
         path.chmod(0o755)
         (path / "Chart.yaml").write_text(text, "utf-8")
     return path if path.is_dir() else None
@@ -96,9 +108,18 @@ def chart(name: str, helm: str, folder: Path) -> Path:
         oci = pin.repository.startswith("oci://")
         where = [f"{pin.repository}/{pin.chart}"] if oci else [pin.chart, "--repo", pin.repository]
         command = [helm, "pull", *where, "--version", pin.version, "-d", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder))
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=environment(folder),
+        )
         if done.returncode:
-            pytest.skip(f"{name} {pin.version} cannot be had from {pin.repository}: {done.stderr.strip()[-160:]}")
+            pytest.skip(
+                f"{name} {pin.version} cannot be had from {pin.repository}: {done.stderr.strip()[-160:]}"
+            )
     if not archive.is_file():
         pytest.skip(f"{archive.name} is not in {archive.parent}")
     with tarfile.open(archive) as file:
@@ -108,21 +129,28 @@ def chart(name: str, helm: str, folder: Path) -> Path:
 
 def environment(folder: Path) -> dict[str, str]:
     """Helm's own files go to *folder*."""
-    return {**os.environ, **{f"HELM_{kind}_HOME": str(folder) for kind in ("CACHE", "CONFIG", "DATA")}}
+    return {
+        **os.environ,
+        **{f"HELM_{kind}_HOME": str(folder) for kind in ("CACHE", "CONFIG", "DATA")},
+    }
 
 
 def values_of(stacks: list[dict[str, Any]], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Cluster and values of every release of a chart."""
     for stack in stacks:
         for cluster in (EKS, GKE):
-            release = stack[f"{cluster}-platform"]["resource"]["helm_release"].get(name.replace("-", "_"))
+            release = stack[f"{cluster}-platform"]["resource"]["helm_release"].get(
+                name.replace("-", "_")
+            )
             if release:
                 # Terraform's escapes belong to Terraform.
                 text = release.get("values", ["{}"])[0].replace("$${", "${").replace("%%{", "%{")
                 yield cluster, yaml.safe_load(text)
 
 
-def unknown(wanted: Mapping[str, Any], known: Any, free: tuple[str, ...], path: str = "") -> Iterator[str]:
+def unknown(
+    wanted: Mapping[str, Any], known: Any, free: tuple[str, ...], path: str = ""
+) -> Iterator[str]:
     """Paths that are set and that the chart's own values do not have."""
     for key, value in wanted.items():
         here = f"{path}.{key}".lstrip(".")
@@ -145,7 +173,9 @@ def test_a_chart_has_every_value_that_is_set(
 
 def test_a_misspelt_value_is_found() -> None:
     fields = {"kserve": {"storage": {"resources": {}}}}
-    assert list(unknown({"kserve": {"storage": {"ressources": 1}}}, fields, ())) == ["kserve.storage.ressources"]
+    assert list(unknown({"kserve": {"storage": {"ressources": 1}}}, fields, ())) == [
+        "kserve.storage.ressources"
+    ]
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -159,18 +189,39 @@ def test_a_chart_renders_to_its_golden_summary(
     for cluster, values in rendered.items():
         given = tmp_path / f"{cluster}.yaml"
         given.write_text(yaml.safe_dump(values), "utf-8")
-        command = [helm, "template", name, str(actual_chart), "-n", "kserve", "-f", str(given), "--include-crds"]
+        command = [
+            helm,
+            "template",
+            name,
+            str(actual_chart),
+            "-n",
+            "kserve",
+            "-f",
+            str(given),
+            "--include-crds",
+        ]
         command += ["--kube-version", "1.35.0"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder))
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=environment(folder),
+        )
         assert done.returncode == 0, done.stderr[-2000:]
         documents = [one for one in yaml.load_all(done.stdout, yaml.CSafeLoader) if one]
         text = yaml.safe_dump(summary(documents), sort_keys=True, width=120)
-        golden = GOLDEN / (f"{name}-gke.yaml" if cluster == GKE and len(rendered) > 1 else f"{name}.yaml")
+        golden = GOLDEN / (
+            f"{name}-gke.yaml" if cluster == GKE and len(rendered) > 1 else f"{name}.yaml"
+        )
         if os.environ.get("MPCTL_UPDATE_GOLDEN"):
             golden.parent.mkdir(exist_ok=True)
             golden.write_text(text, "utf-8")
         if not golden.exists():
-            pytest.skip(f"rendered {len(documents)} objects; nobody recorded a summary: MPCTL_UPDATE_GOLDEN=1")
+            pytest.skip(
+                f"rendered {len(documents)} objects; nobody recorded a summary: MPCTL_UPDATE_GOLDEN=1"
+            )
         assert text == golden.read_text("utf-8")
 
 
@@ -183,12 +234,19 @@ def facts(document: dict[str, Any]) -> Any:
     """Settings as values; of pods their images and resources; of the rest nothing but that they exist."""
     kind, spec = document["kind"], document.get("spec") or {}
     if kind == "ConfigMap":
-        return {key: settings(text) for key, text in (document.get("data") or {}).items() if key in DECIDED}
+        return {
+            key: settings(text)
+            for key, text in (document.get("data") or {}).items()
+            if key in DECIDED
+        }
     if kind == "ClusterStorageContainer":
         return {key: spec["container"][key] for key in ("image", "resources", "securityContext")}
     pod = (spec.get("template") or {}).get("spec") or (spec if "containers" in spec else {})
     containers = [*pod.get("initContainers", []), *pod.get("containers", [])]
-    return [{key: one[key] for key in ("name", "image", "resources") if key in one} for one in containers]
+    return [
+        {key: one[key] for key in ("name", "image", "resources") if key in one}
+        for one in containers
+    ]
 
 
 def settings(text: str) -> Any:
@@ -200,8 +258,12 @@ def settings(text: str) -> Any:
 
 
 def test_definitions_that_helm_never_updates_have_a_step_of_their_own() -> None:
-    done = subprocess.run([ROOT / "scripts/upgrade-crds", "--print"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [ROOT / "scripts/upgrade-crds", "--print"], capture_output=True, text=True, check=True
+    )
     lines = done.stdout.splitlines()
-    assert [line.split(" | ")[1] for line in lines] == ["kubectl apply --server-side --force-conflicts -f -"] * 2
+    assert [line.split(" | ")[1] for line in lines] == [
+        "kubectl apply --server-side --force-conflicts -f -"
+    ] * 2
     for line, name in zip(lines, ("envoy-gateway", "kube-prometheus-stack"), strict=True):
         assert line.startswith("helm show crds") and table().chart(name).version in line

@@ -27,7 +27,9 @@ def cli() -> str:
     local = ROOT / ".tools" / "node_modules" / ".bin" / "cdktf"
     value = os.environ.get("CDKTF_CLI") or (str(local) if local.exists() else shutil.which("cdktf"))
     if not value:
-        pytest.skip("the cdktf CLI is missing: scripts/setup-stacks (npm install --prefix .tools cdktf-cli@0.21.0)")
+        pytest.skip(
+            "the cdktf CLI is missing: scripts/setup-stacks (npm install --prefix .tools cdktf-cli@0.21.0)"
+        )
     return value
 
 
@@ -35,7 +37,9 @@ def terraform() -> str:
     for name in ("terraform", "tofu"):
         if found := shutil.which(name):
             return found
-    pytest.skip("neither terraform nor tofu is on the path: no package registry carries them, install one by hand")
+    pytest.skip(
+        "neither terraform nor tofu is on the path: no package registry carries them, install one by hand"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +88,15 @@ def run(project: Path, *arguments: str) -> str:
 def test_deploy_output_deploy_again_destroy(project: Path) -> None:
     assert "twin-cluster" in run(project, "list") and "twin-serving" in run(project, "list")
     assert "1 to add" in run(project, "diff", "twin-cluster", "--skip-provider-lock")
-    first = run(project, "deploy", "--auto-approve", "--skip-provider-lock", "*", "--outputs-file", "outputs.json")
+    first = run(
+        project,
+        "deploy",
+        "--auto-approve",
+        "--skip-provider-lock",
+        "*",
+        "--outputs-file",
+        "outputs.json",
+    )
     assert "Apply complete" in first
     outputs = json.loads((project / "outputs.json").read_text("utf-8"))
     assert outputs["twin-cluster"]["cluster_name"] == "twin"
@@ -144,10 +156,14 @@ def test_the_layers_are_applied_in_order_without_the_cli(tmp_path: Path) -> None
         "MPCTL_PUBLIC_CIDRS": "198.18.5.7/32",
     }
     command = [ROOT / "scripts" / "deploy", "--no-check", "-auto-approve"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     layers = ("cluster", "platform", "serving")
     expected = [
-        f"eks-l4-single-{layer} {call}" for layer in layers for call in ("init -input=false", "apply -auto-approve")
+        f"eks-l4-single-{layer} {call}"
+        for layer in layers
+        for call in ("init -input=false", "apply -auto-approve")
     ]
     assert log.read_text("utf-8").splitlines() == expected

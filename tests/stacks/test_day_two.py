@@ -15,14 +15,18 @@ from tests.stacks.test_first_apply import EKS, GKE, fleet, golden, resources
 def policy(folder: Path, text: str) -> dict[str, Any]:
     environ = golden(folder, ("serving:\n", f"maintenance: {text}\nserving:\n"))
     template = synthesise(environ | {"MPCTL_FLEET": "manifests/fleet/gke-l4.yaml"})
-    maintenance_policy: dict[str, Any] = resources(template, f"{GKE}-cluster", "google_container_cluster")["main"][
-        "maintenance_policy"
-    ]
+    maintenance_policy: dict[str, Any] = resources(
+        template, f"{GKE}-cluster", "google_container_cluster"
+    )["main"]["maintenance_policy"]
     return maintenance_policy
 
 
-def test_gke_upgrades_at_night_unless_told_otherwise(synthesised: dict[str, Any], tmp_path: Path) -> None:
-    window = resources(synthesised, f"{GKE}-cluster", "google_container_cluster")["main"]["maintenance_policy"]
+def test_gke_upgrades_at_night_unless_told_otherwise(
+    synthesised: dict[str, Any], tmp_path: Path
+) -> None:
+    window = resources(synthesised, f"{GKE}-cluster", "google_container_cluster")["main"][
+        "maintenance_policy"
+    ]
     assert window == {
         "recurring_window": {
             "start_time": "2026-01-05T03:00:00Z",
@@ -48,7 +52,10 @@ def test_exclusions_hold_upgrades_back(tmp_path: Path) -> None:
         ("holidays", "NO_UPGRADES"),
         ("stay", "NO_MINOR_OR_NODE_UPGRADES"),
     ]
-    assert (frozen[0]["start_time"], frozen[0]["end_time"]) == ("2026-12-18T00:00:00Z", "2027-01-05T00:00:00Z")
+    assert (frozen[0]["start_time"], frozen[0]["end_time"]) == (
+        "2026-12-18T00:00:00Z",
+        "2027-01-05T00:00:00Z",
+    )
 
 
 REFUSED = [
@@ -62,7 +69,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "field", "message"), REFUSED, ids=[row[0][:40] for row in REFUSED])
+@pytest.mark.parametrize(
+    ("text", "field", "message"), REFUSED, ids=[row[0][:40] for row in REFUSED]
+)
 def test_what_gke_would_refuse_is_refused_by_line_and_field(
     text: str, field: str, message: str, tmp_path: Path
 ) -> None:
@@ -73,7 +82,9 @@ def test_what_gke_would_refuse_is_refused_by_line_and_field(
 
 
 def test_four_freezes_are_one_too_many(tmp_path: Path) -> None:
-    freezes = ", ".join(f"{{name: f{n}, from: 2026-12-0{n}, until: 2026-12-0{n + 1}}}" for n in range(1, 5))
+    freezes = ", ".join(
+        f"{{name: f{n}, from: 2026-12-0{n}, until: 2026-12-0{n + 1}}}" for n in range(1, 5)
+    )
     with pytest.raises(InputError, match="at most 3 exclusions"):
         policy(tmp_path, f"{{exclusions: [{freezes}]}}")
 
@@ -100,7 +111,9 @@ def test_a_changed_gke_pool_gets_another_name_and_an_unchanged_one_keeps_it(
     synthesised: dict[str, Any], tmp_path: Path
 ) -> None:
     def pool(stacks: dict[str, Any]) -> dict[str, Any]:
-        gpu_l4: dict[str, Any] = resources(stacks, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]
+        gpu_l4: dict[str, Any] = resources(stacks, f"{GKE}-cluster", "google_container_node_pool")[
+            "gpu_l4"
+        ]
         return gpu_l4
 
     before = pool(synthesised)
@@ -108,7 +121,9 @@ def test_a_changed_gke_pool_gets_another_name_and_an_unchanged_one_keeps_it(
     environ = golden(tmp_path)
     larger = pool(synthesise(environ | fleet(tmp_path, "gke", ("g2-standard-8", "g2-standard-16"))))
     assert larger["name"] != before["name"] and len(larger["name"]) <= 40
-    actual_pool = pool(synthesise(environ | fleet(tmp_path, "gke", ("maxNodeCount: 4", "maxNodeCount: 6"))))
+    actual_pool = pool(
+        synthesise(environ | fleet(tmp_path, "gke", ("maxNodeCount: 4", "maxNodeCount: 6")))
+    )
     assert actual_pool["name"] == before["name"], "limits change in place"
 
 
@@ -136,7 +151,13 @@ def in_zones(folder: Path, *letters: str) -> dict[str, Any]:
     template = synthesise(golden(folder) | fleet(folder, "eks", *changes))
     return {
         f"{type_}.{name}": {key: value for key, value in element.items() if key != "depends_on"}
-        for type_ in ("aws_subnet", "aws_nat_gateway", "aws_eks_node_group", "aws_eks_cluster", "aws_efs_mount_target")
+        for type_ in (
+            "aws_subnet",
+            "aws_nat_gateway",
+            "aws_eks_node_group",
+            "aws_eks_cluster",
+            "aws_efs_mount_target",
+        )
         for name, element in template[f"{EKS}-cluster"]["resource"].get(type_, {}).items()
     }
 
@@ -153,7 +174,10 @@ def test_a_pool_in_another_zone_replaces_nothing(before: str, after: str, tmp_pa
 def test_blocks_by_the_earlier_layout_can_be_stated(tmp_path: Path) -> None:
     environ = golden(
         tmp_path,
-        ("network:\n", "network:\n  zones: [us-west-2b, us-west-2c]\n  blocks: {us-west-2b: 0, us-west-2c: 1}\n"),
+        (
+            "network:\n",
+            "network:\n  zones: [us-west-2b, us-west-2c]\n  blocks: {us-west-2b: 0, us-west-2c: 1}\n",
+        ),
     )
     template = synthesise(environ | fleet(tmp_path, "eks", ("us-west-2a", "us-west-2b")))
     subnets = resources(template, f"{EKS}-cluster", "aws_subnet")
@@ -166,11 +190,24 @@ def test_blocks_by_the_earlier_layout_can_be_stated(tmp_path: Path) -> None:
     [
         ("[us-west-2b]", "network.zones", "two zones"),
         ("[us-west-2a, us-west-2-lax-1a]", "network.zones", "no availability zone of us-west-2"),
-        ("[us-west-2a, us-west-2b]\n  blocks: {us-west-2a: 1}", "network.blocks", "would both have block 1"),
-        ("[us-west-2a, us-west-2b]\n  blocks: {us-west-2a: 7}", "network.blocks.us-west-2a", "between 0 and 6"),
+        (
+            "[us-west-2a, us-west-2b]\n  blocks: {us-west-2a: 1}",
+            "network.blocks",
+            "would both have block 1",
+        ),
+        (
+            "[us-west-2a, us-west-2b]\n  blocks: {us-west-2a: 7}",
+            "network.blocks.us-west-2a",
+            "between 0 and 6",
+        ),
     ],
 )
-def test_zones_that_no_network_can_have_are_refused(zones: str, field: str, message: str, tmp_path: Path) -> None:
+def test_zones_that_no_network_can_have_are_refused(
+    zones: str, field: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        synthesise(golden(tmp_path, ("network:\n", f"network:\n  zones: {zones}\n")) | fleet(tmp_path, "eks"))
+        synthesise(
+            golden(tmp_path, ("network:\n", f"network:\n  zones: {zones}\n"))
+            | fleet(tmp_path, "eks")
+        )
     assert caught.value.field == field and caught.value.line

@@ -39,7 +39,9 @@ def aws(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     log = tmp_path / "changes.log"
     environment = {**os.environ, "MOTO_IAM_LOAD_MANAGED_POLICIES": "true"}
     command = [sys.executable, "-m", "tests.stacks.emulator", str(port), str(log)]
-    server = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    server = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         for _ in range(120):
             with socket.socket() as attempt:
@@ -57,7 +59,8 @@ def stack(folder: Path, url: str, minor: str, machine: str, *zones: str) -> dict
     text = (ROOT / "tests/stacks/data/golden.yaml").read_text("utf-8")
     environment = folder / f"{minor}.yaml"
     environment.write_text(
-        f'{text}\nproviders: {{aws: 5.100.0}}\nkubernetes: {{versions: {{EKS: "{minor}"}}}}\n', "utf-8"
+        f'{text}\nproviders: {{aws: 5.100.0}}\nkubernetes: {{versions: {{EKS: "{minor}"}}}}\n',
+        "utf-8",
     )
     fleet = folder / f"{minor}-fleet.yaml"
     manifest = (ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8")
@@ -65,7 +68,9 @@ def stack(folder: Path, url: str, minor: str, machine: str, *zones: str) -> dict
     pools = "".join(SECOND_POOL.format(letter=zone) for zone in zones)
     fleet.write_text(f"{manifest.replace('g6.2xlarge', machine).rstrip()}\n{pools}", "utf-8")
     provider_5 = for_provider_5(
-        synthesise({"MPCTL_ENV": str(environment), "MPCTL_FLEET": str(fleet)})["eks-l4-single-cluster"]
+        synthesise({"MPCTL_ENV": str(environment), "MPCTL_FLEET": str(fleet)})[
+            "eks-l4-single-cluster"
+        ]
     )
     provider_5["provider"]["aws"][0].update(
         access_key="testing",
@@ -86,38 +91,62 @@ def apply(binary: str, folder: Path, document: dict[str, Any], *arguments: str) 
 
 
 @pytest.mark.timeout(900)
-def test_create_upgrade_replace_destroy(terraform: str, aws: tuple[str, Path], tmp_path: Path) -> None:  # noqa: F811
+def test_create_upgrade_replace_destroy(
+    terraform: str,  # noqa: F811
+    aws: tuple[str, Path],
+    tmp_path: Path,
+) -> None:
     url, log = aws
     place = tmp_path / "stack"
     place.mkdir()
     apply(terraform, place, stack(tmp_path, url, "1.35", "g6.2xlarge"), "apply")
     created = log.read_text("utf-8").splitlines()
     (old,) = (line.split("/")[-1] for line in created if line.startswith(f"create {GROUP}/gpu-l4-"))
-    group = client(url, "eks").describe_nodegroup(clusterName="eks-l4-single-golden", nodegroupName=old)["nodegroup"]
+    group = client(url, "eks").describe_nodegroup(
+        clusterName="eks-l4-single-golden", nodegroupName=old
+    )["nodegroup"]
     assert group["amiType"] == "AL2023_x86_64_NVIDIA" and group["scalingConfig"]["minSize"] == 1
     assert group["labels"]["nvidia.com/gpu.present"] == "true"
-    assert group["taints"] == [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}]
+    assert group["taints"] == [
+        {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
+    ]
 
     wanted = planned(terraform, place, stack(tmp_path, url, "1.35", "g6.2xlarge", "c", "d"))
     assert {address for address, actions in wanted.items() if "delete" in actions} == set()
     new_ones = {address for address, actions in wanted.items() if actions == ["create"]}
-    assert {"aws_eks_node_group.gpu_l4_c", "aws_eks_node_group.gpu_l4_d", "aws_subnet.private_d"} <= new_ones
+    assert {
+        "aws_eks_node_group.gpu_l4_c",
+        "aws_eks_node_group.gpu_l4_d",
+        "aws_subnet.private_d",
+    } <= new_ones
 
     lines = {line for line in log.read_text("utf-8").splitlines() if line.startswith("call ")}
     log.write_text("", "utf-8")
     after = stack(tmp_path, url, "1.36", "g6.4xlarge")
     apply(terraform, place, after, "apply")
     changes = [line for line in log.read_text("utf-8").splitlines() if not line.startswith("call ")]
-    assert changes[0] == "upgrade clusters/eks-l4-single-golden 1.36", "the control plane comes first"
-    new = next(index for index, line in enumerate(changes) if line.startswith(f"create {GROUP}/gpu-l4-"))
+    assert changes[0] == "upgrade clusters/eks-l4-single-golden 1.36", (
+        "the control plane comes first"
+    )
+    new = next(
+        index for index, line in enumerate(changes) if line.startswith(f"create {GROUP}/gpu-l4-")
+    )
     gone = changes.index(f"delete {GROUP}/{old}")
     assert new < gone, "no GPU between the two pools"
     (system,) = (line for line in changes if line.startswith(f"upgrade {GROUP}/system-"))
     assert system.endswith(" 1.36")
-    addons = {line.split()[2] for line in changes if line.startswith("update addon") and line.endswith("v1.36.0")}
-    assert addons == {element["addon_name"] for element in after["resource"]["aws_eks_addon"].values()}
+    addons = {
+        line.split()[2]
+        for line in changes
+        if line.startswith("update addon") and line.endswith("v1.36.0")
+    }
+    assert addons == {
+        element["addon_name"] for element in after["resource"]["aws_eks_addon"].values()
+    }
     assert not any(
-        line.startswith(("create clusters/eks-l4-single-golden ", "delete clusters/eks-l4-single-golden "))
+        line.startswith(
+            ("create clusters/eks-l4-single-golden ", "delete clusters/eks-l4-single-golden ")
+        )
         for line in changes
     )
 
@@ -126,8 +155,14 @@ def test_create_upgrade_replace_destroy(terraform: str, aws: tuple[str, Path], t
     assert remains(url) == {}
     (statement,) = json.loads(policies.deployer())["Statement"]
     calls = {line.removeprefix("call ") for line in lines}
-    refused = {call for call in calls if not any(fnmatchcase(call, action) for action in statement["Action"])}
-    assert len(calls) > 40 and refused == set(), "the published policy allows what a deploy and a destroy call"
+    refused = {
+        call
+        for call in calls
+        if not any(fnmatchcase(call, action) for action in statement["Action"])
+    }
+    assert len(calls) > 40 and refused == set(), (
+        "the published policy allows what a deploy and a destroy call"
+    )
 
 
 def planned(binary: str, folder: Path, document: dict[str, Any]) -> dict[str, list[str]]:
@@ -136,7 +171,11 @@ def planned(binary: str, folder: Path, document: dict[str, Any]) -> dict[str, li
     done = actual_terraform.run("plan", "-out=wanted", "-parallelism=30")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     changes = json.loads(actual_terraform.run("show", "-json", "wanted").stdout)["resource_changes"]
-    return {one["address"]: one["change"]["actions"] for one in changes if one["change"]["actions"] != ["no-op"]}
+    return {
+        one["address"]: one["change"]["actions"]
+        for one in changes
+        if one["change"]["actions"] != ["no-op"]
+    }
 
 
 def client(url: str, name: str) -> Any:
@@ -151,13 +190,21 @@ def remains(url: str) -> dict[str, Any]:
     keys = [kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"] for key in kms.list_keys()["Keys"]]
     fields = {
         "clusters": client(url, "eks").list_clusters()["clusters"],
-        "NAT gateways": [gate for gate in ec2.describe_nat_gateways()["NatGateways"] if gate["State"] in alive],
+        "NAT gateways": [
+            gate for gate in ec2.describe_nat_gateways()["NatGateways"] if gate["State"] in alive
+        ],
         "addresses": ec2.describe_addresses()["Addresses"],
         "volumes": ec2.describe_volumes()["Volumes"],
         "instances": ec2.describe_instances()["Reservations"],
-        "endpoints": [one for one in ec2.describe_vpc_endpoints()["VpcEndpoints"] if one["State"] in alive],
+        "endpoints": [
+            one for one in ec2.describe_vpc_endpoints()["VpcEndpoints"] if one["State"] in alive
+        ],
         "file systems": client(url, "efs").describe_file_systems()["FileSystems"],
         "logs": client(url, "logs").describe_log_groups()["logGroups"],
-        "keys": [key for key in keys if key["KeyManager"] == "CUSTOMER" and key["KeyState"] != "PendingDeletion"],
+        "keys": [
+            key
+            for key in keys
+            if key["KeyManager"] == "CUSTOMER" and key["KeyState"] != "PendingDeletion"
+        ],
     }
     return {name: things for name, things in fields.items() if things}

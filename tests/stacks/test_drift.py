@@ -19,17 +19,30 @@ from tests.stacks.conftest import ROOT
 def project(tmp_path: Path) -> Path:
     """A project of its own that runs the twin."""
     if not (shutil.which("terraform") or shutil.which("tofu")):
-        pytest.skip("neither terraform nor tofu is on the path: no package registry carries them, install one by hand")
+        pytest.skip(
+            "neither terraform nor tofu is on the path: no package registry carries them, install one by hand"
+        )
     app = f"{sys.executable} -m tests.stacks.twin"
     (tmp_path / "cdktf.json").write_text(json.dumps({"language": "python", "app": app}), "utf-8")
     return tmp_path
 
 
 def drift(project: Path, *arguments: str, **variables: str) -> tuple[int, str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TWIN_STATE": str(project / "state"), **variables}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "TWIN_STATE": str(project / "state"),
+        **variables,
+    }
     command = [sys.executable, "-m", "stacks.drift", *arguments]
     done = subprocess.run(
-        command, cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command,
+        cwd=project,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -43,18 +56,29 @@ def deploy(project: Path) -> None:
         "TWIN_STATE": str(project / "state"),
         "CDKTF_OUTDIR": str(out),
     }
-    subprocess.run([sys.executable, "-m", "tests.stacks.twin"], cwd=project, env=environment, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "tests.stacks.twin"], cwd=project, env=environment, check=True
+    )
     terraform = shutil.which("terraform") or "tofu"
     for arguments in (("init",), ("apply", "-auto-approve")):
         command = [terraform, *arguments, "-input=false"]
-        subprocess.run(command, cwd=out / "stacks" / "twin-cluster", env=environment, check=True, capture_output=True)
+        subprocess.run(
+            command,
+            cwd=out / "stacks" / "twin-cluster",
+            env=environment,
+            check=True,
+            capture_output=True,
+        )
 
 
 def test_drift_is_told_by_exit_code_and_names_the_resource(project: Path) -> None:
     deploy(project)
     assert drift(project, "twin-cluster") == (0, "twin-cluster: no drift\n")
     code, text = drift(project, "twin-cluster", TWIN_NAME="other")
-    assert code == 1 and "twin-cluster: drift\n  terraform_data.main will be updated in-place\n" in text
+    assert (
+        code == 1
+        and "twin-cluster: drift\n  terraform_data.main will be updated in-place\n" in text
+    )
 
 
 def test_a_stack_that_cannot_be_compared_is_no_drift(project: Path) -> None:

@@ -69,7 +69,13 @@ def handler(store: Store) -> type[BaseHTTPRequestHandler]:
                 oid = hashlib.sha1(b"blob %d\0" % len(CONFIG) + CONFIG).hexdigest()
                 lfs = {"oid": hashlib.sha256(store.listed).hexdigest(), "size": len(store.listed)}
                 if store.pages:
-                    second = {"type": "file", "path": "model.safetensors", "size": len(WEIGHTS), "oid": "x", "lfs": lfs}
+                    second = {
+                        "type": "file",
+                        "path": "model.safetensors",
+                        "size": len(WEIGHTS),
+                        "oid": "x",
+                        "lfs": lfs,
+                    }
                     first = {"type": "file", "path": "config.json", "size": len(CONFIG), "oid": oid}
                     return json.dumps([second if "cursor=2" in self.path else first]).encode()
                 return json.dumps(
@@ -89,7 +95,12 @@ def handler(store: Store) -> type[BaseHTTPRequestHandler]:
             if path == "/storage/v1/b/bucket/o":
                 digest = base64.b64encode(hashlib.md5(WEIGHTS).digest()).decode()
                 return json.dumps(
-                    {"items": [{"name": n, "size": str(len(WEIGHTS)), "md5Hash": digest} for n in store.objects]}
+                    {
+                        "items": [
+                            {"name": n, "size": str(len(WEIGHTS)), "md5Hash": digest}
+                            for n in store.objects
+                        ]
+                    }
                 ).encode()
             if path.startswith("/computeMetadata"):
                 return json.dumps({"access_token": store.token}).encode()
@@ -98,12 +109,16 @@ def handler(store: Store) -> type[BaseHTTPRequestHandler]:
             return store.weights if path.endswith(("model.safetensors", "w.bin")) else None
 
         def answer(self, body: bytes) -> None:
-            start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+            start = int(
+                (self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-")
+            )
             self.send_response(206 if start else 200)
             self.send_header("Content-Length", str(len(body) - start))
             if store.pages and "/tree/" in self.path and "cursor=" not in self.path:
                 here = f"http://{self.headers['Host']}"
-                self.send_header("Link", f'<{store.next_host or here}{self.path}&cursor=2>; rel="next"')
+                self.send_header(
+                    "Link", f'<{store.next_host or here}{self.path}&cursor=2>; rel="next"'
+                )
             self.end_headers()
             if store.cut_after is not None and len(body) > store.cut_after:
                 self.wfile.write(body[start : store.cut_after])
@@ -124,7 +139,9 @@ def store() -> Store:
 def fetch(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The script as a module, talking to a server on loopback, its waits cut to nothing."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler(store))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    )
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}"
     for name in ("HF_ENDPOINT", "GCS_ENDPOINT", "GCE_METADATA"):
@@ -180,18 +197,26 @@ def test_a_wrong_checksum_leaves_nothing(
     store.weights = b"x" + WEIGHTS[1:]
     assert fetch.main(["hf://org/model@main=m"]) == 1
     assert "sha256 is" in capsys.readouterr().err
-    assert not (tmp_path / "m/model.safetensors").exists() and not (tmp_path / "m/model.safetensors.part").exists()
+    assert (
+        not (tmp_path / "m/model.safetensors").exists()
+        and not (tmp_path / "m/model.safetensors.part").exists()
+    )
     assert not (tmp_path / "m/.complete").exists()
 
 
 def test_a_listing_in_pages_is_read_to_its_end(fetch: Any, store: Store, tmp_path: Path) -> None:
     store.pages = True
     assert fetch.main(["hf://org/model@main=m"]) == 0
-    assert set(json.loads((tmp_path / "m/.complete").read_text())["files"]) == {"config.json", "model.safetensors"}
+    assert set(json.loads((tmp_path / "m/.complete").read_text())["files"]) == {
+        "config.json",
+        "model.safetensors",
+    }
     assert [path for path, _ in store.requests if "cursor=2" in path]
 
 
-def test_a_next_page_on_another_host_is_not_asked(fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_next_page_on_another_host_is_not_asked(
+    fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.pages, store.next_host = True, "http://127.0.0.1:9"
     assert fetch.main(["hf://org/model@main=m"]) == 1
     assert "on another host" in capsys.readouterr().err
@@ -207,7 +232,9 @@ def test_a_damaged_file_is_found_and_fetched_again(
     assert fetch.main(["hf://org/model@main=m"]) == 0
     assert (tmp_path / "m/model.safetensors").read_bytes() == WEIGHTS
     assert "fetched again" in capsys.readouterr().out
-    assert [path.rpartition("/")[2] for path, _ in store.requests[before + 1 :]] == ["model.safetensors"]
+    assert [path.rpartition("/")[2] for path, _ in store.requests[before + 1 :]] == [
+        "model.safetensors"
+    ]
 
 
 def test_two_revisions_are_never_mixed(
@@ -255,13 +282,17 @@ def test_gcs_leaves_out_neighbours(fetch: Any, store: Store, tmp_path: Path) -> 
     assert set(json.loads((tmp_path / "g/.complete").read_text())["files"]) == {"w.bin"}
 
 
-def test_passing_faults_are_tried_again(fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_passing_faults_are_tried_again(
+    fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.errors = [503, 429]
     assert fetch.main(["hf://org/model@main=m"]) == 0
     assert "HTTP 429; trying again" in capsys.readouterr().out
 
 
-def test_lasting_faults_end_with_the_reason(fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lasting_faults_end_with_the_reason(
+    fetch: Any, store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.errors = [503, 503, 503]
     assert fetch.main(["hf://org/model@main=m"]) == 1
     assert "HTTP 503" in capsys.readouterr().err
@@ -290,7 +321,9 @@ def test_a_token_does_not_follow_a_redirect_to_another_host(
 ) -> None:
     other = Store()
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler(other))
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    ).start()
     store.elsewhere = f"http://127.0.0.1:{server.server_port}"
     store.token = "hf_not_a_real_token"
     monkeypatch.setenv("HF_TOKEN", store.token)
@@ -309,14 +342,20 @@ def test_gcs_with_workload_identity(fetch: Any, store: Store, tmp_path: Path) ->
     assert (tmp_path / "g/w.bin").read_bytes() == WEIGHTS
 
 
-def test_a_file_name_cannot_leave_its_folder(fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_name_cannot_leave_its_folder(
+    fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     evil = fetch.File("../../evil", "http://127.0.0.1:9/x", 1, None)
-    monkeypatch.setitem(fetch.STORES, "hf", (lambda path, revision: iter([evil]), lambda method, url: {}))
+    monkeypatch.setitem(
+        fetch.STORES, "hf", (lambda path, revision: iter([evil]), lambda method, url: {})
+    )
     assert fetch.main(["hf://org/model@main=m"]) == 1
     assert not (tmp_path.parent / "evil").exists()
 
 
-def test_s3_signed_against_moto(fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_signed_against_moto(
+    fetch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """moto reads the signature's form and serves the object; multipart ETags are met with a size check."""
     boto3 = pytest.importorskip("boto3", reason="boto3 is missing: pip install boto3")
     server = pytest.importorskip(
@@ -341,7 +380,10 @@ def test_s3_signed_against_moto(fetch: Any, tmp_path: Path, monkeypatch: pytest.
         assert fetch.main(["s3://models/eagle3@main=s"]) == 0
         assert (tmp_path / "s/a b/w.bin").read_bytes() == WEIGHTS
         assert (tmp_path / "s/config.json").read_bytes() == CONFIG
-        assert set(json.loads((tmp_path / "s/.complete").read_text())["files"]) == {"a b/w.bin", "config.json"}
+        assert set(json.loads((tmp_path / "s/.complete").read_text())["files"]) == {
+            "a b/w.bin",
+            "config.json",
+        }
     finally:
         server.stop()
 
@@ -364,8 +406,13 @@ def test_the_signature_is_the_one_boto_makes(fetch: Any, monkeypatch: pytest.Mon
 
     stamp = dt.datetime.strptime(ours["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=dt.UTC)
     monkeypatch.setattr(
-        auth, "get_current_datetime", lambda remove_tzinfo=True: stamp.replace(tzinfo=None), raising=False
+        auth,
+        "get_current_datetime",
+        lambda remove_tzinfo=True: stamp.replace(tzinfo=None),
+        raising=False,
     )
     signer.add_auth(request)
-    assert request.headers["X-Amz-Date"] == ours["x-amz-date"], "botocore's clock could not be set in this version"
+    assert request.headers["X-Amz-Date"] == ours["x-amz-date"], (
+        "botocore's clock could not be set in this version"
+    )
     assert request.headers["Authorization"] == ours["Authorization"]

@@ -64,7 +64,9 @@ def chart_values(stacks: dict[str, Any], cluster: str, name: str) -> dict[str, A
 
 
 @pytest.mark.parametrize("cluster", [EKS, GKE])
-def test_the_downloader_has_memory_for_the_model_it_is_given(cluster: str, synthesised: dict[str, Any]) -> None:
+def test_the_downloader_has_memory_for_the_model_it_is_given(
+    cluster: str, synthesised: dict[str, Any]
+) -> None:
     storage = chart_values(synthesised, cluster, "kserve_resources")["kserve"]["storage"]
     assert storage["resources"]["limits"]["memory"] == "6Gi"
 
@@ -76,15 +78,23 @@ def test_the_downloaders_memory_is_a_setting(tmp_path: Path) -> None:
 
 
 def installer(stacks: dict[str, Any]) -> dict[str, Any]:
-    manifest = resources(stacks, f"{GKE}-platform", "kubernetes_manifest")["driver_installer"]["manifest"]
+    manifest = resources(stacks, f"{GKE}-platform", "kubernetes_manifest")["driver_installer"][
+        "manifest"
+    ]
     init_container: dict[str, Any] = manifest["spec"]["template"]["spec"]["initContainers"][0]
     return init_container
 
 
-def test_the_gke_driver_is_the_pinned_one_and_not_the_images_default(synthesised: dict[str, Any]) -> None:
+def test_the_gke_driver_is_the_pinned_one_and_not_the_images_default(
+    synthesised: dict[str, Any],
+) -> None:
     pin = table().image("gke-gpu-driver")
     assert pin != "default"
-    assert installer(synthesised)["command"] == ["/cos-gpu-installer", "install", f"--version={pin}"]
+    assert installer(synthesised)["command"] == [
+        "/cos-gpu-installer",
+        "install",
+        f"--version={pin}",
+    ]
 
 
 def test_the_gke_driver_is_a_setting(tmp_path: Path) -> None:
@@ -111,7 +121,11 @@ def test_viewers_read_and_do_no_more(tmp_path: Path) -> None:
     config = resources(template, f"{EKS}-cluster", "aws_eks_cluster")["main"]["access_config"]
     assert config["bootstrap_cluster_creator_admin_permissions"] is True
     with pytest.raises(InputError) as caught:
-        synthesise(golden(tmp_path, ("access:\n", f"access:\n  viewers: ['{role}']\n  admins: ['{role}']\n")))
+        synthesise(
+            golden(
+                tmp_path, ("access:\n", f"access:\n  viewers: ['{role}']\n  admins: ['{role}']\n")
+            )
+        )
     assert caught.value.field == "access.viewers"
 
 
@@ -120,14 +134,18 @@ def test_without_administrators_the_creator_is_one(synthesised: dict[str, Any]) 
     assert config["bootstrap_cluster_creator_admin_permissions"] is True
 
 
-def test_node_groups_and_add_ons_follow_the_control_planes_minor(synthesised: dict[str, Any]) -> None:
+def test_node_groups_and_add_ons_follow_the_control_planes_minor(
+    synthesised: dict[str, Any],
+) -> None:
     stack = synthesised[f"{EKS}-cluster"]
     minor = "${aws_eks_cluster.main.version}"
     for group in stack["resource"]["aws_eks_node_group"].values():
         assert group["version"] == minor
         assert "data.aws_ssm_parameter." in group["release_version"]
     for parameter in stack["data"]["aws_ssm_parameter"].values():
-        assert parameter["name"].startswith(f"/aws/service/eks/optimized-ami/{minor}/amazon-linux-2023/x86_64/")
+        assert parameter["name"].startswith(
+            f"/aws/service/eks/optimized-ami/{minor}/amazon-linux-2023/x86_64/"
+        )
     addons = stack["resource"]["aws_eks_addon"]
     for address, addon in addons.items():
         asked = stack["data"]["aws_eks_addon_version"][address]
@@ -155,16 +173,26 @@ def test_a_zone_is_not_guessed_where_accounts_differ(region: str, tmp_path: Path
 
 
 def test_named_zones_are_taken_as_they_are(tmp_path: Path) -> None:
-    environ = golden(tmp_path, ("network:\n", "network:\n  zones: [ap-northeast-1a, ap-northeast-1c]\n"))
+    environ = golden(
+        tmp_path, ("network:\n", "network:\n  zones: [ap-northeast-1a, ap-northeast-1c]\n")
+    )
     template = synthesise(environ | fleet(tmp_path, "eks", ("us-west-2", "ap-northeast-1")))
     subnets = resources(template, f"{EKS}-cluster", "aws_subnet").values()
-    assert {subnet["availability_zone"] for subnet in subnets} == {"ap-northeast-1a", "ap-northeast-1c"}
+    assert {subnet["availability_zone"] for subnet in subnets} == {
+        "ap-northeast-1a",
+        "ap-northeast-1c",
+    }
 
 
-def test_a_google_budget_counts_on_the_project_and_in_its_accounts_currency(rich: dict[str, Any]) -> None:
+def test_a_google_budget_counts_on_the_project_and_in_its_accounts_currency(
+    rich: dict[str, Any],
+) -> None:
     stack = rich[f"{GKE}-cluster"]
     provider = stack["provider"]["google"][0]
-    assert provider["user_project_override"] is True and provider["billing_project"] == provider["project"]
+    assert (
+        provider["user_project_override"] is True
+        and provider["billing_project"] == provider["project"]
+    )
     amount = stack["resource"]["google_billing_budget"]["monthly"]["amount"]["specified_amount"]
     assert amount == {"units": "4000"}
 
@@ -174,9 +202,13 @@ def test_targets_that_gke_does_not_serve_are_off(synthesised: dict[str, Any]) ->
     assert chart_values(synthesised, EKS, "kube_prometheus_stack")["coreDns"] == {"enabled": True}
 
 
-def test_layers_above_the_cluster_need_the_clouds_provider_for_its_token_alone(tmp_path: Path) -> None:
+def test_layers_above_the_cluster_need_the_clouds_provider_for_its_token_alone(
+    tmp_path: Path,
+) -> None:
     for credentials, expected in (("mpctl", False), ("token", True)):
-        environ = golden(tmp_path, ("serving:\n", f"kubernetes: {{credentials: {credentials}}}\nserving:\n"))
+        environ = golden(
+            tmp_path, ("serving:\n", f"kubernetes: {{credentials: {credentials}}}\nserving:\n")
+        )
         template = synthesise(environ)
         for layer in ("platform", "serving"):
             assert ("aws" in template[f"{EKS}-{layer}"]["provider"]) is expected
@@ -185,9 +217,18 @@ def test_layers_above_the_cluster_need_the_clouds_provider_for_its_token_alone(t
 
 def test_two_environments_share_no_name(synthesised: dict[str, Any], rich: dict[str, Any]) -> None:
     def names(stacks: dict[str, Any]) -> Iterator[str]:
-        for type_ in ("aws_eks_cluster", "aws_iam_role", "aws_kms_alias", "aws_cloudwatch_log_group"):
+        for type_ in (
+            "aws_eks_cluster",
+            "aws_iam_role",
+            "aws_kms_alias",
+            "aws_cloudwatch_log_group",
+        ):
             yield from (one["name"] for one in resources(stacks, f"{EKS}-cluster", type_).values())
-        for type_ in ("google_container_cluster", "google_service_account", "google_compute_network"):
+        for type_ in (
+            "google_container_cluster",
+            "google_service_account",
+            "google_compute_network",
+        ):
             values = resources(stacks, f"{GKE}-cluster", type_).values()
             yield from (one.get("name") or one["account_id"] for one in values)
 
@@ -197,9 +238,13 @@ def test_two_environments_share_no_name(synthesised: dict[str, Any], rich: dict[
 def test_services_that_act_for_aws_act_for_this_account_alone(rich: dict[str, Any]) -> None:
     for role in resources(rich, f"{EKS}-cluster", "aws_iam_role").values():
         (statement,) = json.loads(role["assume_role_policy"])["Statement"]
-        if statement["Principal"]["Service"] == "ec2.amazonaws.com":  # the instance profile, which has no source
+        if (
+            statement["Principal"]["Service"] == "ec2.amazonaws.com"
+        ):  # the instance profile, which has no source
             continue
-        assert statement["Condition"]["StringEquals"]["aws:SourceAccount"].startswith("${data.aws_caller_identity")
+        assert statement["Condition"]["StringEquals"]["aws:SourceAccount"].startswith(
+            "${data.aws_caller_identity"
+        )
 
 
 MACHINES = [
@@ -213,7 +258,9 @@ MACHINES = [
 ]
 
 
-@pytest.mark.parametrize(("cloud", "old", "new", "field", "message"), MACHINES, ids=[row[2] for row in MACHINES])
+@pytest.mark.parametrize(
+    ("cloud", "old", "new", "field", "message"), MACHINES, ids=[row[2] for row in MACHINES]
+)
 def test_a_machine_that_cannot_be_is_refused_by_file_line_and_field(
     cloud: str, old: str, new: str, field: str, message: str, tmp_path: Path
 ) -> None:
@@ -230,7 +277,9 @@ SERVICES = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "field", "message"), SERVICES, ids=[row[1] for row in SERVICES])
+@pytest.mark.parametrize(
+    ("old", "new", "field", "message"), SERVICES, ids=[row[1] for row in SERVICES]
+)
 def test_a_service_that_no_node_can_run_is_refused(
     old: str, new: str, field: str, message: str, tmp_path: Path
 ) -> None:
@@ -238,7 +287,11 @@ def test_a_service_that_no_node_can_run_is_refused(
     assert old in text
     path = tmp_path / "dev.yaml"
     path.write_text(text.replace(old, new), "utf-8")
-    environ = {"MPCTL_ENV": str(path), "MPCTL_PUBLIC_CIDRS": "8.8.8.8/32", "MPCTL_GCP_PROJECT": "a-project"}
+    environ = {
+        "MPCTL_ENV": str(path),
+        "MPCTL_PUBLIC_CIDRS": "8.8.8.8/32",
+        "MPCTL_GCP_PROJECT": "a-project",
+    }
     error = refused(environ)
     assert error.field == field and message in error.message
 
@@ -251,7 +304,9 @@ def test_a_name_that_the_cloud_would_cut_is_refused(tmp_path: Path) -> None:
 def test_every_machine_of_the_table_is_whole() -> None:
     for value in machines().values():
         for machine in value.values():
-            assert machine.vcpus > 0 and 1 <= machine.gpus <= 16 and machine.arch in ("amd64", "arm64")
+            assert (
+                machine.vcpus > 0 and 1 <= machine.gpus <= 16 and machine.arch in ("amd64", "arm64")
+            )
 
 
 def test_pins_hold_the_fixes_that_a_first_apply_needs() -> None:
@@ -260,22 +315,37 @@ def test_pins_hold_the_fixes_that_a_first_apply_needs() -> None:
         ("images", "cluster-autoscaler-1.35"): (1, 35, 2),
     }
     for (section, name), floor in floors.items():
-        version = tuple(int(part) for part in table().pins[section][name].version.lstrip("v").split("."))
+        version = tuple(
+            int(part) for part in table().pins[section][name].version.lstrip("v").split(".")
+        )
         assert version >= floor, f"{name} {version}"
 
 
-def test_the_order_of_removal_names_what_terraform_does_not_delete(synthesised: dict[str, Any]) -> None:
+def test_the_order_of_removal_names_what_terraform_does_not_delete(
+    synthesised: dict[str, Any],
+) -> None:
     page = (ROOT / "docs" / "how-to" / "operate-clusters.md").read_text("utf-8")
     order = page.partition("## Remove a cluster")[2].partition("## ")[0]
-    steps = ("delete inferenceservices", "MPCTL_LAYERS=serving cdktf destroy", "delete pvc", "platform cdktf destroy")
+    steps = (
+        "delete inferenceservices",
+        "MPCTL_LAYERS=serving cdktf destroy",
+        "delete pvc",
+        "platform cdktf destroy",
+    )
     assert sorted(steps, key=order.index) == list(steps)
     assert '"reclaimPolicy": "Retain"' in json.dumps(synthesised) and "kubectl get pv" in order
-    rings = [name for name, document in synthesised.items() if "google_kms_key_ring" in document["resource"]]
+    rings = [
+        name
+        for name, document in synthesised.items()
+        if "google_kms_key_ring" in document["resource"]
+    ]
     assert rings and "key ring is never deleted" in order
 
 
 def test_an_image_release_can_be_pinned_and_belongs_to_the_clusters_minor(tmp_path: Path) -> None:
-    template = synthesise(golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.35.2-20261023}\nserving:\n")))
+    template = synthesise(
+        golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.35.2-20261023}\nserving:\n"))
+    )
     groups = resources(template, f"{EKS}-cluster", "aws_eks_node_group")
     assert groups["gpu_l4"]["release_version"] == "1.35.2-20261023"
     assert "aws_ssm_parameter" in groups["system"]["release_version"]
@@ -286,33 +356,45 @@ def test_an_image_release_can_be_pinned_and_belongs_to_the_clusters_minor(tmp_pa
 def test_a_short_outage_of_dcgm_replaces_no_gpu_node(synthesised: dict[str, Any]) -> None:
     groups = resources(synthesised, f"{EKS}-cluster", "aws_eks_node_group")
     (override,) = groups["gpu_l4"]["node_repair_config"]["node_repair_config_overrides"]
-    assert (override["node_unhealthy_reason"], override["repair_action"]) == ("DCGMError", "NoAction")
+    assert (override["node_unhealthy_reason"], override["repair_action"]) == (
+        "DCGMError",
+        "NoAction",
+    )
     assert groups["system"]["node_repair_config"] == {"enabled": True}
 
 
 def test_a_long_pool_name_fits_the_prefix_of_a_node_group(tmp_path: Path) -> None:
-    template = synthesise(golden(tmp_path) | fleet(tmp_path, "eks", ("name: gpu-l4", f"name: {'g' * 40}")))
+    template = synthesise(
+        golden(tmp_path) | fleet(tmp_path, "eks", ("name: gpu-l4", f"name: {'g' * 40}"))
+    )
     prefixes = {
-        g["node_group_name_prefix"] for g in resources(template, f"{EKS}-cluster", "aws_eks_node_group").values()
+        g["node_group_name_prefix"]
+        for g in resources(template, f"{EKS}-cluster", "aws_eks_node_group").values()
     }
     assert max(map(len, prefixes)) == 37
 
 
 @pytest.mark.parametrize(
-    ("machine", "disk"), [("a3-ultragpu-8g", "hyperdisk-balanced"), ("g2-standard-8", "pd-balanced")]
+    ("machine", "disk"),
+    [("a3-ultragpu-8g", "hyperdisk-balanced"), ("g2-standard-8", "pd-balanced")],
 )
 def test_a_machine_gets_a_boot_disk_that_it_takes(machine: str, disk: str, tmp_path: Path) -> None:
     changes = [("g2-standard-8", machine)]
     if machine != "g2-standard-8":
         changes += [("type: nvidia-l4", "type: nvidia-h200-141gb"), ("count: 1", "count: 8")]
     template = synthesise(golden(tmp_path) | fleet(tmp_path, "gke", *changes))
-    config = resources(template, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]["node_config"]
+    config = resources(template, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"][
+        "node_config"
+    ]
     assert config["disk_type"] == disk
 
 
 @pytest.mark.parametrize("region", ["us-gov-west-1", "cn-north-1"])
 def test_another_partition_is_refused(region: str, tmp_path: Path) -> None:
-    assert "another AWS partition" in refused(golden(tmp_path) | fleet(tmp_path, "eks", ("us-west-2", region))).message
+    assert (
+        "another AWS partition"
+        in refused(golden(tmp_path) | fleet(tmp_path, "eks", ("us-west-2", region))).message
+    )
 
 
 def test_keys_of_model_buckets_may_be_used_by_who_reads_them(tmp_path: Path) -> None:
@@ -322,14 +404,19 @@ def test_keys_of_model_buckets_may_be_used_by_who_reads_them(tmp_path: Path) -> 
         ("hf://Qwen", "s3://models/Qwen"),
     ]
     template = synthesise(golden(tmp_path, *changes) | fleet(tmp_path, "eks"))
-    policy = json.loads(resources(template, f"{EKS}-cluster", "aws_iam_role_policy")["models_qwen3_8b"]["policy"])
+    policy = json.loads(
+        resources(template, f"{EKS}-cluster", "aws_iam_role_policy")["models_qwen3_8b"]["policy"]
+    )
     assert {"Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": [key]} in policy["Statement"]
 
 
 @pytest.mark.parametrize(
-    ("machine", "limits"), [("g6.xlarge", ("3", "12Gi")), ("g6.2xlarge", ("6", "24Gi")), ("g6.8xlarge", ("24", "96Gi"))]
+    ("machine", "limits"),
+    [("g6.xlarge", ("3", "12Gi")), ("g6.2xlarge", ("6", "24Gi")), ("g6.8xlarge", ("24", "96Gi"))],
 )
-def test_an_engine_gets_its_share_of_the_node(machine: str, limits: tuple[str, str], tmp_path: Path) -> None:
+def test_an_engine_gets_its_share_of_the_node(
+    machine: str, limits: tuple[str, str], tmp_path: Path
+) -> None:
     environ = golden(tmp_path) | fleet(tmp_path, "eks", ("g6.2xlarge", machine))
     (plan,) = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
     (service,) = example_services(plan)
@@ -339,7 +426,9 @@ def test_an_engine_gets_its_share_of_the_node(machine: str, limits: tuple[str, s
 
 
 def test_names_are_resolved_by_resolvers_that_are_no_pods(synthesised: dict[str, Any]) -> None:
-    policy = resources(synthesised, f"{GKE}-serving", "kubernetes_manifest")["networkpolicy_inference_allow_dns"]
+    policy = resources(synthesised, f"{GKE}-serving", "kubernetes_manifest")[
+        "networkpolicy_inference_allow_dns"
+    ]
     (rule,) = policy["manifest"]["spec"]["egress"]
     assert {one["ipBlock"]["cidr"] for one in rule["to"] if "ipBlock" in one} == {
         "169.254.169.254/32",
@@ -347,12 +436,18 @@ def test_names_are_resolved_by_resolvers_that_are_no_pods(synthesised: dict[str,
     }
 
 
-def test_alerts_and_samples_go_where_the_settings_say(synthesised: dict[str, Any], tmp_path: Path) -> None:
+def test_alerts_and_samples_go_where_the_settings_say(
+    synthesised: dict[str, Any], tmp_path: Path
+) -> None:
     before = chart_values(synthesised, EKS, "kube_prometheus_stack")
-    assert "alertmanager" not in before and not before["prometheus"]["prometheusSpec"].get("remoteWrite")
+    assert "alertmanager" not in before and not before["prometheus"]["prometheusSpec"].get(
+        "remoteWrite"
+    )
     store = "{url: https://metrics.mycompany.com/api/v1/write, token_secret: store}"
     chosen = f"monitoring: {{alertmanager_secret: routes, storage_gb: 200, remote_write: [{store}]}}\nserving:\n"
-    values = chart_values(synthesise(golden(tmp_path, ("serving:\n", chosen))), GKE, "kube_prometheus_stack")
+    values = chart_values(
+        synthesise(golden(tmp_path, ("serving:\n", chosen))), GKE, "kube_prometheus_stack"
+    )
     assert values["alertmanager"]["alertmanagerSpec"]["configSecret"] == "routes"
     spec = values["prometheus"]["prometheusSpec"]
     assert spec["retentionSize"] == "180GiB"
@@ -361,10 +456,14 @@ def test_alerts_and_samples_go_where_the_settings_say(synthesised: dict[str, Any
 
 
 def test_spare_nodes_are_held_by_pods_that_every_engine_outranks(tmp_path: Path) -> None:
-    template = synthesise(golden(tmp_path, ("serving:\n", "gpu: {spare_nodes: 2, image_streaming: true}\nserving:\n")))
+    template = synthesise(
+        golden(tmp_path, ("serving:\n", "gpu: {spare_nodes: 2, image_streaming: true}\nserving:\n"))
+    )
     actual_resources = resources(template, f"{EKS}-serving", "kubernetes_manifest")
     assert actual_resources["priorityclass_spare_gpu_node"]["manifest"]["value"] < 0
     spec = actual_resources["deployment_inference_spare_gpu_node"]["manifest"]["spec"]
     assert spec["replicas"] == 2 and "resourceClaims" not in spec["template"]["spec"]
-    config = resources(template, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]["node_config"]
+    config = resources(template, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"][
+        "node_config"
+    ]
     assert config["gcfs_config"] == {"enabled": True}

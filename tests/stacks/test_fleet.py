@@ -47,7 +47,10 @@ def test_the_published_manifests_are_read_as_they_are() -> None:
 
 def test_classes_may_stand_in_another_file() -> None:
     class_, cluster = EKS.split("---\n")
-    assert read_fleet([("z.yaml", cluster), ("a.yaml", class_)]).clusters[0].pools[0].hardware.name == "eks-l4-1x-g6"
+    assert (
+        read_fleet([("z.yaml", cluster), ("a.yaml", class_)]).clusters[0].pools[0].hardware.name
+        == "eks-l4-1x-g6"
+    )
 
 
 def test_both_generations_of_the_schema() -> None:
@@ -60,23 +63,50 @@ def test_both_generations_of_the_schema() -> None:
 
 
 def test_other_kinds_are_passed_over() -> None:
-    other = "apiVersion: modelplane.ai/v1alpha1\nkind: ModelService\nmetadata: {name: x}\nspec: {}\n"
+    other = (
+        "apiVersion: modelplane.ai/v1alpha1\nkind: ModelService\nmetadata: {name: x}\nspec: {}\n"
+    )
     assert read_fleet([("x.yaml", other)]).clusters == ()
 
 
 REFUSALS = [
     ("- name: gpu-l4", "- name: system", "spec.nodePools[0].name", "taken by the cluster itself"),
-    ("- name: gpu-l4", "- name: model-volume", "spec.nodePools[0].name", "taken by the cluster itself"),
+    (
+        "- name: gpu-l4",
+        "- name: model-volume",
+        "spec.nodePools[0].name",
+        "taken by the cluster itself",
+    ),
     ("- name: gpu-l4", "- name: 4xl4", "spec.nodePools[0].name", "begins with a letter"),
     ("name: eks-l4-single", f"name: e{'k' * 40}", "metadata.name", "at most 40"),
     ("source: EKS", "source: AKS", "spec.cluster.source", "AKS is not supported"),
     ("source: EKS", "source: Existing", "spec.cluster.source", "Existing is not supported"),
     ("source: EKS", "source: ESK", "spec.cluster.source", "did you mean EKS"),
     ("provider: EKS", "provider: Nebius", "spec.provisioning.provider", "Nebius is not supported"),
-    ("region: us-west-2", "regoin: us-west-2", "spec.cluster.eks.region", "required field is missing"),
-    ("minNodeCount: 1", "minNodesCount: 1", "spec.nodePools[0].minNodesCount", "did you mean minNodeCount"),
-    ("maxNodeCount: 4", "maxNodeCount: four", "spec.nodePools[0].maxNodeCount", "expected a whole number"),
-    ("maxNodeCount: 4", "maxNodeCount: true", "spec.nodePools[0].maxNodeCount", "expected a whole number"),
+    (
+        "region: us-west-2",
+        "regoin: us-west-2",
+        "spec.cluster.eks.region",
+        "required field is missing",
+    ),
+    (
+        "minNodeCount: 1",
+        "minNodesCount: 1",
+        "spec.nodePools[0].minNodesCount",
+        "did you mean minNodeCount",
+    ),
+    (
+        "maxNodeCount: 4",
+        "maxNodeCount: four",
+        "spec.nodePools[0].maxNodeCount",
+        "expected a whole number",
+    ),
+    (
+        "maxNodeCount: 4",
+        "maxNodeCount: true",
+        "spec.nodePools[0].maxNodeCount",
+        "expected a whole number",
+    ),
     ("nodeCount: 1", "nodeCount: 9", "spec.nodePools[0].maxNodeCount", "above maxNodeCount 4"),
     (
         "className: eks-l4-1x-g6",
@@ -121,8 +151,12 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("good", "bad", "field", "message"), REFUSALS, ids=[f"{r[2]}: {r[1][:24]}" for r in REFUSALS])
-def test_a_mistake_is_named_with_file_line_and_field(good: str, bad: str, field: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("good", "bad", "field", "message"), REFUSALS, ids=[f"{r[2]}: {r[1][:24]}" for r in REFUSALS]
+)
+def test_a_mistake_is_named_with_file_line_and_field(
+    good: str, bad: str, field: str, message: str
+) -> None:
     text = EKS.replace(good, bad, 1)
     assert text != EKS
     with pytest.raises(InputError, match=re.escape(message)) as caught:

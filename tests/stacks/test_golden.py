@@ -21,7 +21,9 @@ from tests.stacks.conftest import DATA, ROOT
 
 GOLDEN = Path(__file__).parent / "golden"
 CLUSTERS = ("eks-l4-single", "gke-l4-single")
-NAMES = [f"{cluster}-{layer}" for cluster in CLUSTERS for layer in ("cluster", "platform", "serving")]
+NAMES = [
+    f"{cluster}-{layer}" for cluster in CLUSTERS for layer in ("cluster", "platform", "serving")
+]
 
 
 def own(name: str, document: Any) -> str:
@@ -46,7 +48,9 @@ def test_stack_equals_its_golden_file(name: str, synthesised: dict[str, Any]) ->
     text = own(name, synthesised[name])
     if os.environ.get("MPCTL_UPDATE_GOLDEN"):
         path.write_text(text, "utf-8")
-    assert text == path.read_text("utf-8"), f"review the difference, then MPCTL_UPDATE_GOLDEN=1 renews {path.name}"
+    assert text == path.read_text("utf-8"), (
+        f"review the difference, then MPCTL_UPDATE_GOLDEN=1 renews {path.name}"
+    )
 
 
 def test_no_golden_file_without_a_stack(synthesised: dict[str, Any]) -> None:

@@ -35,8 +35,14 @@ IMAGES = [
     ('image: "kserve/agent:v0.20.0"', f'image: "{OWN}/docker/kserve/agent:v0.20.0"'),
     ("  image: python:3.13-slim", f"  image: {OWN}/docker/library/python:3.13-slim"),
     ("- --acme-image=quay.io/j/solver:v1", f"- --acme-image={OWN}/quay/j/solver:v1"),
-    ('  {"image" : "kserve/router:v1", "cpu": "1"}', f'  {{"image" : "{OWN}/docker/kserve/router:v1", "cpu": "1"}}'),
-    ('x: "{\\"image\\": \\"kserve/router:v1\\"}"', f'x: "{{\\"image\\": \\"{OWN}/docker/kserve/router:v1\\"}}"'),
+    (
+        '  {"image" : "kserve/router:v1", "cpu": "1"}',
+        f'  {{"image" : "{OWN}/docker/kserve/router:v1", "cpu": "1"}}',
+    ),
+    (
+        'x: "{\\"image\\": \\"kserve/router:v1\\"}"',
+        f'x: "{{\\"image\\": \\"{OWN}/docker/kserve/router:v1\\"}}"',
+    ),
     (f"image: quay.io/a/b@{DIGEST}", f"image: {OWN}/quay/a/b@{DIGEST}"),
     ("image: registry.example.com/a/b:1", "image: registry.example.com/a/b:1"),
     ("url: https://quay.io/repository/a", "url: https://quay.io/repository/a"),
@@ -62,9 +68,18 @@ def test_a_digest_is_added_or_asked_for() -> None:
     assert mirror.image("kserve/agent:v1") == f"{OWN}/docker/kserve/agent:v1@{DIGEST}"
     command = [str(ROOT / "scripts" / "mirror-images"), *mirror.arguments()]
     done = subprocess.run(
-        command, input="image: kserve/router:v1\n", capture_output=True, text=True, timeout=60, check=False
+        command,
+        input="image: kserve/router:v1\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
-    assert done.returncode == 2 and "docker.io/kserve/router:v1 has no digest" in done.stderr and not done.stdout
+    assert (
+        done.returncode == 2
+        and "docker.io/kserve/router:v1 has no digest" in done.stderr
+        and not done.stdout
+    )
 
 
 def test_every_chart_and_image_of_every_layer_comes_from_the_mirror(tmp_path: Path) -> None:
@@ -76,7 +91,11 @@ def test_every_chart_and_image_of_every_layer_comes_from_the_mirror(tmp_path: Pa
             assert from_arguments(release["postrender"]["args"]).registries == MIRROR.registries
         manifests = stack["resource"].get("kubernetes_manifest", {})
         text = json.dumps([one["manifest"] for one in manifests.values()])
-        pulled = [image for image in re.findall(r'"image": "([^"]+)"', text) if image != "cos-nvidia-installer:fixed"]
+        pulled = [
+            image
+            for image in re.findall(r'"image": "([^"]+)"', text)
+            if image != "cos-nvidia-installer:fixed"
+        ]
         assert all(image.startswith(f"{OWN}/") for image in pulled), (name, pulled)
     proxies = resources(template, f"{EKS}-serving", "kubernetes_manifest")
     assert any(one["manifest"]["kind"] == "EnvoyProxy" for one in proxies.values())
@@ -97,12 +116,19 @@ def test_kserves_chart_pulls_nothing_from_elsewhere(helm: str, tmp_path: Path) -
     script = str(ROOT / "scripts" / "mirror-images")
     command = [helm, "template", "kserve", str(chart), "--post-renderer", script]
     command += [part for one in MIRROR.arguments() for part in ("--post-renderer-args", one)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment(tmp_path))
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=environment(tmp_path)
+    )
     assert done.returncode == 0, done.stderr
     images = re.findall(r'"?image"?\s*:\s*"?([\w./-]+:[\w.-]+)', done.stdout)
     assert len(images) > 5 and all(image.startswith(f"{OWN}/") for image in images)
     plain = subprocess.run(
-        command[:4], capture_output=True, text=True, timeout=60, check=True, env=environment(tmp_path)
+        command[:4],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+        env=environment(tmp_path),
     )
     assert len(list(yaml.safe_load_all(done.stdout))) == len(list(yaml.safe_load_all(plain.stdout)))
 
@@ -121,7 +147,9 @@ def test_a_mirror_makes_a_cluster_without_internet_whole(tmp_path: Path) -> None
 def test_what_a_cluster_without_internet_cannot_reach_is_named(tmp_path: Path) -> None:
     eks = fleet(tmp_path, "eks")
     assert "docker.io, ghcr.io" in refused(golden(tmp_path, ENDPOINTS, LAYERS) | eks).message
-    error = refused(golden(tmp_path, ENDPOINTS, LAYERS, ("serving:\n", f"{SETTING}\nserving:\n")) | eks)
+    error = refused(
+        golden(tmp_path, ENDPOINTS, LAYERS, ("serving:\n", f"{SETTING}\nserving:\n")) | eks
+    )
     assert "no way to hf://Qwen/Qwen3-8B" in error.message
 
 

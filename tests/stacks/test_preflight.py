@@ -72,18 +72,30 @@ def test_an_account_that_has_everything_stops_nothing(eks: Plan) -> None:
 CASES = [
     ({"zones": ("us-west-2b", "us-west-2c")}, "zones", Outcome.FAIL, "has no us-west-2a"),
     ({"zones": None}, "zones", Outcome.UNKNOWN, "could not be read"),
-    ({"offered": {"g6.2xlarge": ("us-west-2b",)}}, "machines", Outcome.FAIL, "does not offer g6.2xlarge"),
+    (
+        {"offered": {"g6.2xlarge": ("us-west-2b",)}},
+        "machines",
+        Outcome.FAIL,
+        "does not offer g6.2xlarge",
+    ),
     ({"offered": {"g6.2xlarge": ()}}, "machines", Outcome.FAIL, "no zone of the region does"),
     ({"offered": {}}, "machines", Outcome.UNKNOWN, "could not be read"),
     ({"taken": ("EKS cluster eks-l4-single-golden",)}, "names", Outcome.WARN, "exists already"),
-    ({"apis_off": ("file.googleapis.com",)}, "apis", Outcome.FAIL, "not enabled: file.googleapis.com"),
+    (
+        {"apis_off": ("file.googleapis.com",)},
+        "apis",
+        Outcome.FAIL,
+        "not enabled: file.googleapis.com",
+    ),
     ({"apis_off": None}, "apis", Outcome.UNKNOWN, "could not be read"),
     ({"denied": ("eks:CreateCluster",)}, "rights", Outcome.FAIL, "not allowed: eks:CreateCluster"),
     ({"denied": None}, "rights", Outcome.WARN, "could not be read"),
 ]
 
 
-@pytest.mark.parametrize(("change", "check", "outcome", "message"), CASES, ids=[f"{c[1]}-{c[2]}" for c in CASES])
+@pytest.mark.parametrize(
+    ("change", "check", "outcome", "message"), CASES, ids=[f"{c[1]}-{c[2]}" for c in CASES]
+)
 def test_what_is_missing_is_named(
     change: dict[str, Any], check: str, outcome: Outcome, message: str, eks: Plan
 ) -> None:
@@ -100,8 +112,12 @@ QUOTAS = [
 ]
 
 
-@pytest.mark.parametrize(("limit", "surge", "message"), [(8, True, "no room for a spare"), (64, False, "goes first")])
-def test_an_upgrade_that_takes_a_service_down_is_told_before(limit: int, surge: bool, message: str, eks: Plan) -> None:
+@pytest.mark.parametrize(
+    ("limit", "surge", "message"), [(8, True, "no room for a spare"), (64, False, "goes first")]
+)
+def test_an_upgrade_that_takes_a_service_down_is_told_before(
+    limit: int, surge: bool, message: str, eks: Plan
+) -> None:
     plan = replace(eks, settings=replace(eks.settings, surge=surge))
     finding = only(assess(plan, replace(WELL, quotas={"gpu-g": quota(limit, 0)})), "upgrades")
     assert finding.outcome is Outcome.WARN and message in finding.message
@@ -164,8 +180,12 @@ def test_an_unknown_price_is_no_zero(eks: Plan, monkeypatch: pytest.MonkeyPatch)
     assert "sum of what is known" in report(eks, ())
 
 
-def test_aws_is_read_through_its_own_protocol(eks: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    server = pytest.importorskip("moto.server", reason="moto is missing: pip install 'moto[server]'")
+def test_aws_is_read_through_its_own_protocol(
+    eks: Plan, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = pytest.importorskip(
+        "moto.server", reason="moto is missing: pip install 'moto[server]'"
+    )
     running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     running.start()
     try:
@@ -190,7 +210,9 @@ def test_aws_is_read_through_its_own_protocol(eks: Plan, monkeypatch: pytest.Mon
     assert facts.taken == ()
 
 
-def test_rights_are_asked_of_the_accounts_own_evaluation(eks: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rights_are_asked_of_the_accounts_own_evaluation(
+    eks: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from stacks.preflight.aws import Reader
 
     arn = "arn:aws:sts::210987654321:assumed-role/deployer/me"
@@ -200,7 +222,9 @@ def test_rights_are_asked_of_the_accounts_own_evaluation(eks: Plan, monkeypatch:
         asked.append(arguments)
         decisions = {"eks:CreateCluster": "implicitDeny"}
         names = arguments.get("ActionNames", ())
-        results = [{"EvalActionName": n, "EvalDecision": decisions.get(n, "allowed")} for n in names]
+        results = [
+            {"EvalActionName": n, "EvalDecision": decisions.get(n, "allowed")} for n in names
+        ]
         return {"Arn": arn} if service == "sts" else {"EvaluationResults": results}
 
     monkeypatch.setattr(Reader, "ask", ask)
@@ -208,7 +232,9 @@ def test_rights_are_asked_of_the_accounts_own_evaluation(eks: Plan, monkeypatch:
     assert asked[-1]["PolicySourceArn"] == "arn:aws:iam::210987654321:role/deployer"
 
 
-def test_node_groups_that_a_deploy_gives_another_image_are_named(eks: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_groups_that_a_deploy_gives_another_image_are_named(
+    eks: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from stacks.preflight.aws import Reader
 
     groups = {
@@ -218,7 +244,9 @@ def test_node_groups_that_a_deploy_gives_another_image_are_named(eks: Plan, monk
 
     def ask(self: Reader, service: str, call: str, **arguments: Any) -> Any:
         if call == "get_parameter":
-            assert arguments["Name"].startswith(f"/aws/service/eks/optimized-ami/{eks.minor}/amazon-linux-2023/x86_64/")
+            assert arguments["Name"].startswith(
+                f"/aws/service/eks/optimized-ami/{eks.minor}/amazon-linux-2023/x86_64/"
+            )
             return {"Parameter": {"Value": "1.35.2-20261101"}}
         return (
             {"nodegroups": [*groups]}
@@ -271,7 +299,9 @@ def answers(region: str) -> dict[str, Any]:
     """Path -> the API's answer, in the shapes of the public references."""
     return {
         f"{COMPUTE}/regions/{region}": {
-            "zones": [f"https://www.googleapis.com{COMPUTE}/zones/{region}-{letter}" for letter in "abc"],
+            "zones": [
+                f"https://www.googleapis.com{COMPUTE}/zones/{region}-{letter}" for letter in "abc"
+            ],
             "quotas": [{"metric": "NVIDIA_L4_GPUS", "limit": 1.0, "usage": 0.0}],
         },
         COMPUTE: {
@@ -281,14 +311,25 @@ def answers(region: str) -> dict[str, Any]:
             ]
         },
         **{
-            f"{COMPUTE}/zones/{region}-{letter}/machineTypes/g2-standard-8": {"name": "g2-standard-8"}
+            f"{COMPUTE}/zones/{region}-{letter}/machineTypes/g2-standard-8": {
+                "name": "g2-standard-8"
+            }
             for letter in "abc"
         },
-        f"/v1/projects/a-project/locations/{region}/keyRings/gke-l4-single-golden": {"name": "gke-l4-single-golden"},
+        f"/v1/projects/a-project/locations/{region}/keyRings/gke-l4-single-golden": {
+            "name": "gke-l4-single-golden"
+        },
         "/v1/projects/a-project/services:batchGet": {
             "services": [
                 {"name": f"projects/1/services/{name}.googleapis.com", "state": "ENABLED"}
-                for name in ("compute", "container", "cloudkms", "iam", "cloudresourcemanager", "binaryauthorization")
+                for name in (
+                    "compute",
+                    "container",
+                    "cloudkms",
+                    "iam",
+                    "cloudresourcemanager",
+                    "binaryauthorization",
+                )
             ]
             + [{"name": "projects/1/services/file.googleapis.com", "state": "DISABLED"}]
         },
@@ -328,7 +369,10 @@ def test_a_google_project_is_read_and_judged(gke: Plan, google: str) -> None:
     by_check: dict[str, list[Finding]] = {}
     for finding in findings:
         by_check.setdefault(finding.check, []).append(finding)
-    assert by_check["apis"][0].outcome is Outcome.FAIL and "file.googleapis.com" in by_check["apis"][0].message
+    assert (
+        by_check["apis"][0].outcome is Outcome.FAIL
+        and "file.googleapis.com" in by_check["apis"][0].message
+    )
     assert [one.outcome for one in by_check["machines"]] == [Outcome.OK]
     quotas = {one.message.split(" ")[0]: one for one in by_check["quota"]}
     assert quotas["NVIDIA_L4_GPUS"].outcome in (Outcome.OK, Outcome.WARN)
@@ -343,4 +387,9 @@ def test_a_project_that_may_not_be_read_is_unknown_and_no_pass(gke: Plan) -> Non
     facts = read_google(gke, requests.Session(), base="http://127.0.0.1:9")
     findings = assess(gke, facts)
     assert exit_code(findings) == 6
-    assert {one.check for one in findings if one.outcome is Outcome.UNKNOWN} >= {"zones", "machines", "quota", "apis"}
+    assert {one.check for one in findings if one.outcome is Outcome.UNKNOWN} >= {
+        "zones",
+        "machines",
+        "quota",
+        "apis",
+    }

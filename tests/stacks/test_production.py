@@ -12,7 +12,9 @@ from tests.stacks.conftest import synthesise
 from tests.stacks.test_first_apply import EKS, GKE, chart_values, golden, resources
 
 DOMAIN = "domain: models.bank.test"
-JWT = "jwt: {issuer: 'https://id.bank.test', jwks: 'https://id.bank.test/keys', audiences: [models]}"
+JWT = (
+    "jwt: {issuer: 'https://id.bank.test', jwks: 'https://id.bank.test/keys', audiences: [models]}"
+)
 
 
 def made(folder: Path, serving: str = "", root: str = "") -> dict[str, Any]:
@@ -31,7 +33,9 @@ def listener(stacks: dict[str, Any]) -> dict[str, Any]:
     return actual_listener
 
 
-def test_routes_come_from_named_namespaces_only(synthesised: dict[str, Any], tmp_path: Path) -> None:
+def test_routes_come_from_named_namespaces_only(
+    synthesised: dict[str, Any], tmp_path: Path
+) -> None:
     def names(stacks: dict[str, Any]) -> list[str]:
         allowed = listener(stacks)["allowedRoutes"]["namespaces"]
         assert allowed["from"] == "Selector"
@@ -52,7 +56,10 @@ def test_a_certificate_leaves_no_listener_for_plain_http(tmp_path: Path) -> None
         443,
         "*.models.bank.test",
     )
-    assert actual_listener["tls"] == {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": "bank-tls"}]}
+    assert actual_listener["tls"] == {
+        "mode": "Terminate",
+        "certificateRefs": [{"kind": "Secret", "name": "bank-tls"}],
+    }
     assert not objects(stacks, "serving", "Certificate")
     kserve = chart_values(stacks, EKS, "kserve_resources")["kserve"]["controller"]["gateway"]
     assert (kserve["domain"], kserve["urlScheme"]) == ("models.bank.test", "https")
@@ -65,36 +72,64 @@ def test_an_issuer_makes_the_certificate_that_the_listener_shows(tmp_path: Path)
         "*.models.bank.test"
     ]
     assert certificate["spec"]["issuerRef"]["name"] == "bank-ca"
-    assert certificate["spec"]["secretName"] == listener(stacks)["tls"]["certificateRefs"][0]["name"]
+    assert (
+        certificate["spec"]["secretName"] == listener(stacks)["tls"]["certificateRefs"][0]["name"]
+    )
 
 
 @pytest.mark.parametrize(("auth", "key"), [("api_keys: callers", "apiKeyAuth"), (JWT, "jwt")])
-def test_callers_without_credentials_are_refused_on_the_whole_gateway(auth: str, key: str, tmp_path: Path) -> None:
+def test_callers_without_credentials_are_refused_on_the_whole_gateway(
+    auth: str, key: str, tmp_path: Path
+) -> None:
     stacks = made(tmp_path, f"  gateway: {{auth: {{{auth}}}}}")
     (policy,) = objects(stacks, "serving", "SecurityPolicy")
     (gateway,) = objects(stacks, "serving", "Gateway")
     (target,) = policy["spec"]["targetRefs"]
-    assert target == {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": gateway["metadata"]["name"]}
+    assert target == {
+        "group": "gateway.networking.k8s.io",
+        "kind": "Gateway",
+        "name": gateway["metadata"]["name"],
+    }
     assert policy["metadata"]["namespace"] == gateway["metadata"]["namespace"]
     assert set(policy["spec"]) == {"targetRefs", key}
 
 
 REFUSED = [
     ("public_gateway: true", "tls", "faces the internet"),
-    (f"public_gateway: true\n  gateway: {{{DOMAIN}, tls: {{secret: a}}}}", "auth", "faces the internet"),
+    (
+        f"public_gateway: true\n  gateway: {{{DOMAIN}, tls: {{secret: a}}}}",
+        "auth",
+        "faces the internet",
+    ),
     ("gateway: {tls: {secret: a}}", "domain", "needs a domain"),
     (f"gateway: {{{DOMAIN}, tls: {{secret: a, issuer: b}}}}", "secret", "exactly one"),
     (f"gateway: {{auth: {{api_keys: a, {JWT}}}}}", "jwt", "one kind"),
-    ("gateway: {auth: {jwt: {issuer: 'https://a', jwks: 'https://a'}}}", "audiences", "every token"),
-    ("gateway: {auth: {jwt: {issuer: 'http://a', jwks: 'https://a', audiences: [a]}}}", "issuer", "https"),
+    (
+        "gateway: {auth: {jwt: {issuer: 'https://a', jwks: 'https://a'}}}",
+        "audiences",
+        "every token",
+    ),
+    (
+        "gateway: {auth: {jwt: {issuer: 'http://a', jwks: 'https://a', audiences: [a]}}}",
+        "issuer",
+        "https",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("text", "field", "message"), REFUSED, ids=[row[0][:40] for row in REFUSED])
-def test_half_of_a_protection_is_refused(text: str, field: str, message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "field", "message"), REFUSED, ids=[row[0][:40] for row in REFUSED]
+)
+def test_half_of_a_protection_is_refused(
+    text: str, field: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(InputError) as caught:
         made(tmp_path, f"  {text}")
-    assert caught.value.line and str(caught.value.field).endswith(field) and message in caught.value.message
+    assert (
+        caught.value.line
+        and str(caught.value.field).endswith(field)
+        and message in caught.value.message
+    )
 
 
 def test_a_public_gateway_with_certificate_and_keys_is_made(tmp_path: Path) -> None:
@@ -114,10 +149,14 @@ def test_gateway_and_load_balancer_let_the_longest_answer_of_a_service_pass(tmp_
     assert policy["metadata"]["namespace"] == gateway["metadata"]["namespace"]
     assert policy["spec"]["timeout"]["http"]["streamIdleTimeout"] == "5400s"
     assert policy["spec"]["tcpKeepalive"]["idleTime"] == "60s"
-    assert gateway["spec"]["infrastructure"]["annotations"][IDLE] == "4000", "the most that a Classic LB takes"
+    assert gateway["spec"]["infrastructure"]["annotations"][IDLE] == "4000", (
+        "the most that a Classic LB takes"
+    )
     (budget,) = objects(stacks, "serving", "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
-    assert budget["spec"]["selector"] == {"matchLabels": {"serving.kserve.io/inferenceservice": "qwen3-8b"}}
+    assert budget["spec"]["selector"] == {
+        "matchLabels": {"serving.kserve.io/inferenceservice": "qwen3-8b"}
+    }
 
 
 ARN = "arn:aws:kms:us-west-2:210987654321:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -128,10 +167,16 @@ def test_disks_take_the_customers_key_on_eks(tmp_path: Path) -> None:
     stacks = made(tmp_path, root=f"encryption: {{eks_disk_key: {ARN}}}")
     for template in resources(stacks, f"{EKS}-cluster", "aws_launch_template").values():
         assert template["block_device_mappings"][0]["ebs"]["kms_key_id"] == ARN
-    disk = next(one for one in objects(stacks, "platform", "StorageClass") if one["metadata"]["name"] == "mpctl-disk")
+    disk = next(
+        one
+        for one in objects(stacks, "platform", "StorageClass")
+        if one["metadata"]["name"] == "mpctl-disk"
+    )
     assert disk["parameters"]["kmsKeyId"] == ARN
     policies = resources(stacks, f"{EKS}-cluster", "aws_iam_role_policy")
-    assert ARN in policies["ebs_csi"]["policy"] and "kms:CreateGrant" in policies["ebs_csi"]["policy"]
+    assert (
+        ARN in policies["ebs_csi"]["policy"] and "kms:CreateGrant" in policies["ebs_csi"]["policy"]
+    )
 
 
 def test_disks_take_the_customers_key_on_gke(tmp_path: Path) -> None:
@@ -139,9 +184,17 @@ def test_disks_take_the_customers_key_on_gke(tmp_path: Path) -> None:
     for pool in resources(stacks, f"{GKE}-cluster", "google_container_node_pool").values():
         assert pool["node_config"]["boot_disk_kms_key"] == CRYPTO_KEY
     classes = resources(stacks, f"{GKE}-platform", "kubernetes_manifest")
-    (disk,) = (one["manifest"] for one in classes.values() if one["manifest"]["metadata"]["name"] == "mpctl-disk")
+    (disk,) = (
+        one["manifest"]
+        for one in classes.values()
+        if one["manifest"]["metadata"]["name"] == "mpctl-disk"
+    )
     assert disk["parameters"]["disk-encryption-kms-key"] == CRYPTO_KEY
-    (models,) = (one["manifest"] for one in classes.values() if one["manifest"]["metadata"]["name"] == "mpctl-shared")
+    (models,) = (
+        one["manifest"]
+        for one in classes.values()
+        if one["manifest"]["metadata"]["name"] == "mpctl-shared"
+    )
     assert models["parameters"]["instance-encryption-kms-key"] == CRYPTO_KEY
     grants = resources(stacks, f"{GKE}-cluster", "google_kms_crypto_key_iam_member")
     for name, agent in (("disks", "compute-system"), ("models", "cloud-filer")):
@@ -155,11 +208,15 @@ def test_a_key_of_the_other_cloud_is_refused(tmp_path: Path) -> None:
     assert caught.value.field == "encryption.eks_disk_key"
 
 
-def test_every_namespace_of_a_chart_admits_its_callers_only(synthesised: dict[str, Any], rich: dict[str, Any]) -> None:
+def test_every_namespace_of_a_chart_admits_its_callers_only(
+    synthesised: dict[str, Any], rich: dict[str, Any]
+) -> None:
     for stacks in (synthesised, rich):
         for cluster in (EKS, GKE):
             platform = stacks[f"{cluster}-platform"]["resource"]
-            charts = {one["namespace"] for one in platform["helm_release"].values()} - {"kube-system"}
+            charts = {one["namespace"] for one in platform["helm_release"].values()} - {
+                "kube-system"
+            }
             policies = {
                 one["manifest"]["metadata"]["namespace"]: one["manifest"]["spec"]
                 for one in platform["kubernetes_manifest"].values()
@@ -188,9 +245,14 @@ def test_gpus_are_watched_on_every_node(synthesised: dict[str, Any]) -> None:
     for cluster in (EKS, GKE):
         values = chart_values(synthesised, cluster, "dcgm_exporter")
         assert values["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
-        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in values["tolerations"]
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in values[
+            "tolerations"
+        ]
         assert values["kubernetesDRA"]["enabled"] and values["serviceMonitor"]["honorLabels"]
     context = chart_values(synthesised, EKS, "dcgm_exporter")["securityContext"]
     assert context["capabilities"] == {"add": ["SYS_ADMIN"]} and "privileged" not in context
     assert "eks_node_monitoring_agent" in resources(synthesised, f"{EKS}-cluster", "aws_eks_addon")
-    assert any(one["metadata"]["name"] == "gpu" for one in objects(synthesised, "serving", "PrometheusRule"))
+    assert any(
+        one["metadata"]["name"] == "gpu"
+        for one in objects(synthesised, "serving", "PrometheusRule")
+    )

@@ -52,7 +52,9 @@ def findings(folder: Path, framework: str) -> tuple[list[tuple[str, str]], int]:
         "-d",
         str(folder),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, cwd=folder
+    )
     assert done.returncode in (0, 1), done.stderr[-2000:]
     answer = json.loads(done.stdout)
     reports = answer if isinstance(answer, list) else [answer]
@@ -73,7 +75,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, rich: dict[str, Any]) -> Pa
     folder = tmp_path_factory.mktemp("scan")
     text = Path(production(folder)["MPCTL_ENV"]).read_text("utf-8")
     guarded = folder / "guarded.yaml"
-    guarded.write_text(text.replace("serving:\n", f"{SETTING}\n{GUARDED}\nserving:\n  gateway: {GATEWAY}\n"), "utf-8")
+    guarded.write_text(
+        text.replace("serving:\n", f"{SETTING}\n{GUARDED}\nserving:\n  gateway: {GATEWAY}\n"),
+        "utf-8",
+    )
     for name, stacks in (
         ("production", synthesise(production(folder))),
         ("rich", rich),
@@ -95,7 +100,10 @@ def documents(folder: Path) -> None:
     from stacks.serving import example_services
 
     folder.mkdir()
-    for name, environ in (("production", production(folder.parent)), ("rich", {"MPCTL_ENV": str(DATA / "rich.yaml")})):
+    for name, environ in (
+        ("production", production(folder.parent)),
+        ("rich", {"MPCTL_ENV": str(DATA / "rich.yaml")}),
+    ):
         plan = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)[0]
         installer = daemonset(plan.versions.image("gke-pause"), gpu_driver(plan))
         items = [*serving(plan), *example_services(plan), installer]
@@ -103,7 +111,9 @@ def documents(folder: Path) -> None:
 
 
 def explained(check: str, resource: str) -> bool:
-    return any(skip["check"] == check and fnmatch.fnmatch(resource, skip["resource"]) for skip in SKIPS)
+    return any(
+        skip["check"] == check and fnmatch.fnmatch(resource, skip["resource"]) for skip in SKIPS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +134,11 @@ def test_no_finding_without_a_reason(scanned: dict[str, Any], framework: str, le
 
 def test_no_reason_without_a_finding(scanned: dict[str, Any]) -> None:
     every = [finding for failed, _ in scanned.values() for finding in failed]
-    stale = [s for s in SKIPS if not any(c == s["check"] and fnmatch.fnmatch(r, s["resource"]) for c, r in every)]
+    stale = [
+        s
+        for s in SKIPS
+        if not any(c == s["check"] and fnmatch.fnmatch(r, s["resource"]) for c, r in every)
+    ]
     assert [skip["check"] for skip in stale] == []
 
 

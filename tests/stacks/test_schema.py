@@ -42,7 +42,14 @@ MISTAKES = [
         "AL2023_x86_64_NVIDIA",
         "did you mean ami_type",
     ),
-    ("misspelt in a block", "aws_eks_node_group", NODE_GROUP, "scaling_config.max", 3, "unknown argument"),
+    (
+        "misspelt in a block",
+        "aws_eks_node_group",
+        NODE_GROUP,
+        "scaling_config.max",
+        3,
+        "unknown argument",
+    ),
     ("camel case", "aws_eks_node_group", NODE_GROUP, "subnetIds", ["s"], "did you mean subnet_ids"),
     (
         "string for a number",
@@ -52,7 +59,14 @@ MISTAKES = [
         "1",
         "expected number, got str",
     ),
-    ("bool for a number", "aws_eks_node_group", NODE_GROUP, "disk_size", True, "expected number, got bool"),
+    (
+        "bool for a number",
+        "aws_eks_node_group",
+        NODE_GROUP,
+        "disk_size",
+        True,
+        "expected number, got bool",
+    ),
     ("string for a list", "aws_eks_node_group", NODE_GROUP, "subnet_ids", "s", "expected a list"),
     ("number in a list", "aws_eks_node_group", NODE_GROUP, "subnet_ids", [1], "expected string"),
     ("list for a map", "aws_eks_node_group", NODE_GROUP, "labels", ["a"], "expected a block"),
@@ -137,7 +151,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("what", "type_", "base", "path", "value", "message"), MISTAKES, ids=[m[0] for m in MISTAKES])
+@pytest.mark.parametrize(
+    ("what", "type_", "base", "path", "value", "message"), MISTAKES, ids=[m[0] for m in MISTAKES]
+)
 def test_planted_error_is_caught_at_construction(
     what: str, type_: str, base: dict[str, Any], path: str, value: Any, message: str, stack: Any
 ) -> None:
@@ -154,7 +170,11 @@ def test_the_unplanted_resources_pass(stack: Any) -> None:
 
 def test_every_finding_is_named_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        schema.check(schema.element("resource", "aws_vpc"), "v", {"cidr": "10.0.0.0/16", "enable_dns_support": "yes"})
+        schema.check(
+            schema.element("resource", "aws_vpc"),
+            "v",
+            {"cidr": "10.0.0.0/16", "enable_dns_support": "yes"},
+        )
     assert "cidr" in str(caught.value) and "enable_dns_support" in str(caught.value)
 
 
@@ -172,10 +192,14 @@ def test_reference_to_an_attribute_that_does_not_exist(stack: Any) -> None:
 
 
 def test_expressions_pass_for_every_scalar(stack: Any) -> None:
-    builder.resource(stack, "aws_vpc", "v", cidr_block="10.0.0.0/16", enable_dns_support="${var.dns}")
+    builder.resource(
+        stack, "aws_vpc", "v", cidr_block="10.0.0.0/16", enable_dns_support="${var.dns}"
+    )
 
 
-def test_every_resource_of_every_stack_fits_its_schema(synthesised: dict[str, Any], rich: dict[str, Any]) -> None:
+def test_every_resource_of_every_stack_fits_its_schema(
+    synthesised: dict[str, Any], rich: dict[str, Any]
+) -> None:
     checked = 0
     for document in [*synthesised.values(), *rich.values()]:
         for kind, key in (("resource", "resource"), ("data", "data")):

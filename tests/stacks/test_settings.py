@@ -38,8 +38,15 @@ def test_the_shipped_environments_are_read(tmp_path: Path) -> None:
 def test_dev_asks_for_the_addresses_with_file_and_line() -> None:
     with pytest.raises(InputError, match="MPCTL_PUBLIC_CIDRS is not set") as caught:
         load_settings({}, ROOT)
-    assert (caught.value.file, caught.value.field) == ("environments/dev.yaml", "access.public_cidrs")
-    line = (ROOT / "environments/dev.yaml").read_text("utf-8").splitlines()[(caught.value.line or 0) - 1]
+    assert (caught.value.file, caught.value.field) == (
+        "environments/dev.yaml",
+        "access.public_cidrs",
+    )
+    line = (
+        (ROOT / "environments/dev.yaml")
+        .read_text("utf-8")
+        .splitlines()[(caught.value.line or 0) - 1]
+    )
     assert "public_cidrs" in line and "export MPCTL_PUBLIC_CIDRS=" in str(caught.value.hint)
     with pytest.raises(InputError, match="not an address block"):
         load_settings({"MPCTL_PUBLIC_CIDRS": "here"}, ROOT)
@@ -55,7 +62,10 @@ def test_production_as_shipped_is_refused_at_its_first_example() -> None:
 def test_without_a_way_out_no_layer_that_pulls_from_public_registries(layer: str) -> None:
     environ = {"MPCTL_ENV": str(DATA / "rich.yaml"), "MPCTL_LAYERS": f"cluster,{layer}"}
     settings = load_settings(environ, ROOT)
-    for cloud, message in (("eks", "no way to the public registries"), ("gke", "endpoints exist on EKS only")):
+    for cloud, message in (
+        ("eks", "no way to the public registries"),
+        ("gke", "endpoints exist on EKS only"),
+    ):
         fields = {**environ, "MPCTL_CLUSTER": f"{cloud}-l4-single"}
         with pytest.raises(InputError, match=message) as caught:
             plans(fields, settings, load_fleet(environ, ROOT), TODAY)
@@ -66,7 +76,10 @@ def test_a_budget_on_gke_needs_an_account_and_few_addresses(tmp_path: Path) -> N
     text = (DATA / "rich.yaml").read_text("utf-8")
     many = ", ".join(f"t{index}@inference.test" for index in range(6))
     for bad, message in (
-        (text.replace(", billing_account: 000000-000000-000000", ""), "belongs to a billing account"),
+        (
+            text.replace(", billing_account: 000000-000000-000000", ""),
+            "belongs to a billing account",
+        ),
         (text.replace("team@inference.test", many), "notifies at most 5"),
     ):
         assert bad != text
@@ -74,7 +87,12 @@ def test_a_budget_on_gke_needs_an_account_and_few_addresses(tmp_path: Path) -> N
         path.write_text(bad, "utf-8")
         environ = {"MPCTL_ENV": str(path)}
         settings = load_settings(environ, ROOT)
-        assert plans({**environ, "MPCTL_CLUSTER": "eks-l4-single"}, settings, load_fleet(environ, ROOT), TODAY)
+        assert plans(
+            {**environ, "MPCTL_CLUSTER": "eks-l4-single"},
+            settings,
+            load_fleet(environ, ROOT),
+            TODAY,
+        )
         with pytest.raises(InputError, match=message) as caught:
             plans(environ, settings, load_fleet(environ, ROOT), TODAY)
         assert caught.value.line is not None
@@ -84,13 +102,17 @@ def test_a_disk_of_one_node_does_not_scale(tmp_path: Path) -> None:
     text = (DATA / "golden.yaml").read_text("utf-8").replace("staging: storageUris", "staging: pvc")
     path = tmp_path / "env.yaml"
     for scaler in ("prometheus-adapter", "keda"):
-        alone = text.replace("autoscaler: prometheus-adapter", f"autoscaler: {scaler}\n  shared_models: false")
+        alone = text.replace(
+            "autoscaler: prometheus-adapter", f"autoscaler: {scaler}\n  shared_models: false"
+        )
         path.write_text(alone, "utf-8")
         environ = {**GOLDEN, "MPCTL_ENV": str(path)}
         with pytest.raises(InputError, match="may grow beyond one replica") as caught:
             plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
         assert "shared_models: true" in str(caught.value.hint)
-        path.write_text(alone.replace("staging: pvc", "staging: pvc\n    autoscaling: {max: 1}"), "utf-8")
+        path.write_text(
+            alone.replace("staging: pvc", "staging: pvc\n    autoscaling: {max: 1}"), "utf-8"
+        )
         assert plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
         path.write_text(alone.replace("staging: pvc", "staging: storageUris"), "utf-8")
         assert plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
@@ -100,7 +122,9 @@ def scaled(folder: Path, autoscaling: str, kind: str = "HorizontalPodAutoscaler"
     """The autoscaler's spec on EKS for a service with these settings."""
     path = folder / "env.yaml"
     text = (DATA / "golden.yaml").read_text("utf-8")
-    path.write_text(text.replace("    staging:", f"    autoscaling: {autoscaling}\n    staging:"), "utf-8")
+    path.write_text(
+        text.replace("    staging:", f"    autoscaling: {autoscaling}\n    staging:"), "utf-8"
+    )
     environ = {**GOLDEN, "MPCTL_ENV": str(path), "MPCTL_CLUSTER": "eks-l4-single"}
     (plan,) = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
     (spec,) = [one["spec"] for one in serving.documents(plan) if one["kind"] == kind]
@@ -113,7 +137,9 @@ def targets(spec: dict[str, Any]) -> list[str]:
 
 def test_an_autoscaler_has_the_services_limits_and_targets(tmp_path: Path) -> None:
     usual = scaled(tmp_path, "{}")
-    assert (usual["minReplicas"], usual["maxReplicas"]) == (1, 4), "as many as the pool has GPUs for"
+    assert (usual["minReplicas"], usual["maxReplicas"]) == (1, 4), (
+        "as many as the pool has GPUs for"
+    )
     assert targets(usual) == ["1050", "850m", "600m"]
     actual_scaled = scaled(tmp_path, "{min: 2, max: 3, objective_s: 20, busy: 0.75, hold: 0.5}")
     assert (actual_scaled["minReplicas"], actual_scaled["maxReplicas"]) == (2, 3)
@@ -132,7 +158,9 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize(("autoscaling", "field", "message"), LIMITS, ids=[row[0] for row in LIMITS])
+@pytest.mark.parametrize(
+    ("autoscaling", "field", "message"), LIMITS, ids=[row[0] for row in LIMITS]
+)
 def test_limits_that_cannot_be_kept_are_refused_by_line_and_field(
     autoscaling: str, field: str, message: str, tmp_path: Path
 ) -> None:
@@ -150,33 +178,92 @@ def test_account_ids_stay_short_and_different() -> None:
 WRONG = [
     ("name: x", "name: X Y", "name", "short lower-case name"),
     ("name: x", "name: x\nregoin: a", "regoin", "unknown field"),
-    ("name: x", "name: x\nlayers: [clusters]", "layers", "is not one of cluster, platform, serving"),
+    (
+        "name: x",
+        "name: x\nlayers: [clusters]",
+        "layers",
+        "is not one of cluster, platform, serving",
+    ),
     ("name: x", "name: x\nbackend: {type: s3}", "backend.bucket", "required for the s3 backend"),
     ("name: x", "name: x\nbackend: {type: s4}", "backend.type", "is not one of local, s3, gcs"),
     ("name: x", "name: x\nnetwork: {cidr: 10.0.0.0/24}", "network.cidr", "not a /16"),
     ("name: x", "name: x\nnetwork: {cidr: 10.0.0}", "network.cidr", "not an address block"),
-    ("name: x", "name: x\naccess: {public_cidrs: [0.0.0.0/0]}", "access.public_cidrs", "wider than /8"),
-    ("name: x", "name: x\naccess: {public_cidrs: [203.0.113.7/32]}", "access.public_cidrs", "RFC 5737"),
-    ("name: x", "name: x\naccess: {private_cidrs: [8.8.8.0/24]}", "access.private_cidrs", "public block"),
-    ("name: x", "name: x\naccess: {admins: ['arn:aws:iam::111122223333:role/a']}", "access.admins", "is an example"),
-    ("name: x", "name: x\nmonitoring: {runbooks: docs/runbooks}", "monitoring.runbooks", "is not an address"),
-    ("name: x", "name: x\nbudget: {monthly: 10, emails: [a@example.com]}", "budget.emails", "is an example"),
+    (
+        "name: x",
+        "name: x\naccess: {public_cidrs: [0.0.0.0/0]}",
+        "access.public_cidrs",
+        "wider than /8",
+    ),
+    (
+        "name: x",
+        "name: x\naccess: {public_cidrs: [203.0.113.7/32]}",
+        "access.public_cidrs",
+        "RFC 5737",
+    ),
+    (
+        "name: x",
+        "name: x\naccess: {private_cidrs: [8.8.8.0/24]}",
+        "access.private_cidrs",
+        "public block",
+    ),
+    (
+        "name: x",
+        "name: x\naccess: {admins: ['arn:aws:iam::111122223333:role/a']}",
+        "access.admins",
+        "is an example",
+    ),
+    (
+        "name: x",
+        "name: x\nmonitoring: {runbooks: docs/runbooks}",
+        "monitoring.runbooks",
+        "is not an address",
+    ),
+    (
+        "name: x",
+        "name: x\nbudget: {monthly: 10, emails: [a@example.com]}",
+        "budget.emails",
+        "is an example",
+    ),
     ("name: x", "name: x\nbudget: {monthly: 10}", "budget.emails", "tells nobody"),
     ("name: x", "name: x\nsystem_pool: {min: 3, max: 2}", "system_pool.max", "below min 3"),
-    ("name: x", "name: x\ndeletion_protection: 'yes'", "deletion_protection", "expected true or false"),
+    (
+        "name: x",
+        "name: x\ndeletion_protection: 'yes'",
+        "deletion_protection",
+        "expected true or false",
+    ),
     ("name: x", "name: x\nproviders: {azure: '1'}", "providers.azure", "unknown field"),
-    ("uri: hf://a/b", "uri: ftp://a/b", "serving.services[0].target.uri", "storageUris reads hf, s3, gs"),
+    (
+        "uri: hf://a/b",
+        "uri: ftp://a/b",
+        "serving.services[0].target.uri",
+        "storageUris reads hf, s3, gs",
+    ),
     ("image: i:1", "imgae: i:1", "serving.services[0].image", "required field is missing"),
-    ("image: i:1", "image: registry.example/vllm", "serving.services[0].image", "image with a tag or a digest"),
+    (
+        "image: i:1",
+        "image: registry.example/vllm",
+        "serving.services[0].image",
+        "image with a tag or a digest",
+    ),
     ("serving:", "serving:\n  namespace: kserve", "serving.namespace", "belongs to the platform"),
-    ("serving:", "serving:\n  downloader_memory: 6GB", "serving.downloader_memory", "amount of memory"),
+    (
+        "serving:",
+        "serving:\n  downloader_memory: 6GB",
+        "serving.downloader_memory",
+        "amount of memory",
+    ),
     ("name: x", "name: x\nlog_days: 100", "log_days", "100 is none"),
     ("size_gib: 1", "size_gib: 0", "serving.services[0].target.size_gib", "not between 1"),
 ]
 
 
-@pytest.mark.parametrize(("good", "bad", "field", "message"), WRONG, ids=[w[1][-30:] for w in WRONG])
-def test_a_mistake_is_named_with_file_line_and_field(good: str, bad: str, field: str, message: str) -> None:
+@pytest.mark.parametrize(
+    ("good", "bad", "field", "message"), WRONG, ids=[w[1][-30:] for w in WRONG]
+)
+def test_a_mistake_is_named_with_file_line_and_field(
+    good: str, bad: str, field: str, message: str
+) -> None:
     with pytest.raises(InputError, match=re.escape(message)) as caught:
         read_settings(BASE.replace(good, bad), "env.yaml")
     assert (caught.value.file, caught.value.field) == ("env.yaml", field)
@@ -187,10 +274,17 @@ def test_an_error_comes_before_any_construct(tmp_path: Path) -> None:
     """The app ends with code 2 and the place, and writes nothing."""
     fleet = tmp_path / "fleet.yaml"
     fleet.write_text(
-        (ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8").replace("source: EKS", "source: AKS"),
+        (ROOT / "manifests/fleet/eks-l4.yaml")
+        .read_text("utf-8")
+        .replace("source: EKS", "source: AKS"),
         "utf-8",
     )
-    environment = {**GOLDEN, "MPCTL_FLEET": str(fleet), "CDKTF_OUTDIR": str(tmp_path / "out"), "PATH": "/usr/bin:/bin"}
+    environment = {
+        **GOLDEN,
+        "MPCTL_FLEET": str(fleet),
+        "CDKTF_OUTDIR": str(tmp_path / "out"),
+        "PATH": "/usr/bin:/bin",
+    }
     done = subprocess.run(
         [sys.executable, "-m", "stacks.main"],
         cwd=ROOT,
@@ -201,7 +295,10 @@ def test_an_error_comes_before_any_construct(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "spec.cluster.source: AKS is not supported" in done.stderr and "fleet.yaml:37" in done.stderr
+    assert (
+        "spec.cluster.source: AKS is not supported" in done.stderr
+        and "fleet.yaml:37" in done.stderr
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -215,7 +312,9 @@ def test_the_published_project_is_not_a_project() -> None:
 def test_clusters_and_layers_by_name() -> None:
     settings = load_settings(GOLDEN, ROOT)
     fleet = load_fleet(GOLDEN, ROOT)
-    assert [c.name for c in wanted_clusters({"MPCTL_CLUSTER": "gke-l4-single"}, fleet)] == ["gke-l4-single"]
+    assert [c.name for c in wanted_clusters({"MPCTL_CLUSTER": "gke-l4-single"}, fleet)] == [
+        "gke-l4-single"
+    ]
     with pytest.raises(InputError, match="no InferenceCluster named x"):
         wanted_clusters({"MPCTL_CLUSTER": "x"}, fleet)
     assert wanted_layers({}, settings) == ("cluster",), "plain `cdktf deploy` finds one stack"
@@ -235,7 +334,9 @@ def test_one_manifest_and_plain_deploy_make_exactly_one_stack() -> None:
 def test_a_pool_at_zero_on_eks_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "eks.yaml"
     path.write_text(
-        (ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8").replace("minNodeCount: 1", "minNodeCount: 0"),
+        (ROOT / "manifests/fleet/eks-l4.yaml")
+        .read_text("utf-8")
+        .replace("minNodeCount: 1", "minNodeCount: 0"),
         "utf-8",
     )
     environ = {**GOLDEN, "MPCTL_FLEET": str(path)}
@@ -247,7 +348,9 @@ def test_a_pool_at_zero_on_eks_is_refused_with_its_line(tmp_path: Path) -> None:
 def test_a_pool_at_zero_on_gke_is_allowed(tmp_path: Path) -> None:
     path = tmp_path / "gke.yaml"
     path.write_text(
-        (ROOT / "manifests/fleet/gke-l4.yaml").read_text("utf-8").replace("odeCount: 1", "odeCount: 0"),
+        (ROOT / "manifests/fleet/gke-l4.yaml")
+        .read_text("utf-8")
+        .replace("odeCount: 1", "odeCount: 0"),
         "utf-8",
     )
     environ = {**GOLDEN, "MPCTL_FLEET": str(path)}
@@ -268,7 +371,9 @@ SUPPORT = [
 
 
 @pytest.mark.parametrize(("provider", "minor", "day", "extended", "allowed", "reason"), SUPPORT)
-def test_end_of_support(provider: str, minor: str, day: str, extended: bool, allowed: bool, reason: str) -> None:
+def test_end_of_support(
+    provider: str, minor: str, day: str, extended: bool, allowed: bool, reason: str
+) -> None:
     verdict = assess_minor(provider, minor, dt.date.fromisoformat(day), extended=extended)
     assert verdict.allowed is allowed and reason in verdict.reason
 
@@ -276,7 +381,9 @@ def test_end_of_support(provider: str, minor: str, day: str, extended: bool, all
 def test_every_pin_has_a_date_and_a_reason() -> None:
     for section, pins in table().pins.items():
         for name, pin in pins.items():
-            assert isinstance(pin.date, dt.date) and len(pin.reason) > 15 and pin.version, f"{section}.{name}"
+            assert isinstance(pin.date, dt.date) and len(pin.reason) > 15 and pin.version, (
+                f"{section}.{name}"
+            )
     for provider, facts in table().kubernetes.items():
         assert facts["default"] in facts["minors"], provider
         for minor in facts["minors"]:
@@ -299,14 +406,20 @@ def test_only_one_module_imports_the_core() -> None:
         *(ROOT / "mpctl").rglob("*.py"),
     ]:
         if path != ROOT / "infra" / "core.py":
-            assert not re.search(r"^\s*(import|from) cdkt[fn]\b", path.read_text("utf-8"), re.MULTILINE), path
+            assert not re.search(
+                r"^\s*(import|from) cdkt[fn]\b", path.read_text("utf-8"), re.MULTILINE
+            ), path
 
 
 def test_constructs_know_nothing_of_stacks() -> None:
     for path in (ROOT / "infra").rglob("*.py"):
-        assert not re.search(r"^\s*(import|from) stacks\b", path.read_text("utf-8"), re.MULTILINE), path
+        assert not re.search(
+            r"^\s*(import|from) stacks\b", path.read_text("utf-8"), re.MULTILINE
+        ), path
     for path in (ROOT / "mpctl").rglob("*.py"):
-        assert not re.search(r"^\s*(import|from) (stacks|infra)\b", path.read_text("utf-8"), re.MULTILINE), path
+        assert not re.search(
+            r"^\s*(import|from) (stacks|infra)\b", path.read_text("utf-8"), re.MULTILINE
+        ), path
 
 
 def test_the_other_core_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,9 @@ def main() -> None:
     app = core.App()
     cluster = core.TerraformStack(app, "twin-cluster")
     backends.use(cluster, state, "twin-cluster")
-    name = builder.resource(cluster, "terraform_data", "main", input=os.environ.get("TWIN_NAME", "twin"))
+    name = builder.resource(
+        cluster, "terraform_data", "main", input=os.environ.get("TWIN_NAME", "twin")
+    )
     builder.output(cluster, "cluster_name", name["output"])
     serving = core.TerraformStack(app, "twin-serving")
     serving.add_dependency(cluster)

@@ -36,16 +36,27 @@ readable history. A read counts as stale where it shows the state before the las
 def misplaced(reached: dict[str, set[str]]) -> list[str]:
     """States of the ledger that are not reached where ``ledger_states`` says."""
     every = set().union(*reached.values())
-    missing = [(state, by) for by, states in REACHED.items() for state in states if state not in reached[by]]
+    missing = [
+        (state, by)
+        for by, states in REACHED.items()
+        for state in states
+        if state not in reached[by]
+    ]
     faults = [f"{state} is not reached by {by}" for state, by in missing]
     faults += [f"{state} is reached: place it" for state in sorted(every & {*UNREACHED})]
     return faults + [f"{state} has no place" for state in sorted(every - enumerated())]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="one call of N; 1: all, and the trips")
-    parser.add_argument("--write", metavar="FILE", help="write the table of a whole sweep there, too")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="one call of N; 1: all, and the trips"
+    )
+    parser.add_argument(
+        "--write", metavar="FILE", help="write the table of a whole sweep there, too"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     options = parser.parse_args()
     began, failures = real_monotonic(), []
@@ -54,7 +65,9 @@ def main() -> int:
         reference = undisturbed(folder)
         table, by_fault = Table(reference), set()
         chosen = list(cases(reference, options.every))
-        for number, (case, outcome) in enumerate(swept(folder, reference, chosen, options.jobs), start=1):
+        for number, (case, outcome) in enumerate(
+            swept(folder, reference, chosen, options.jobs), start=1
+        ):
             table.add(case, outcome)
             if number % 100 == 0:
                 sys.stderr.write(f"{number} of {len(chosen)} cases\n")

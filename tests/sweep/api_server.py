@@ -25,7 +25,13 @@ Json = dict[str, Any]
 Key = tuple[str, str]  # kind, name
 
 NAMESPACE = "chat"
-NOT_INSTALLED = ("LLMInferenceService", "LLMInferenceServiceConfig", "LeaderWorkerSet", "VLLMRuntime", "ScaledObject")
+NOT_INSTALLED = (
+    "LLMInferenceService",
+    "LLMInferenceServiceConfig",
+    "LeaderWorkerSet",
+    "VLLMRuntime",
+    "ScaledObject",
+)
 KINDS = {
     (kind.group, kind.plural): kind
     for kind in vars(kinds).values()
@@ -76,7 +82,9 @@ class Request:
         """Parse a request."""
         split = urlsplit(url)
         match = _PATH.match(split.path)
-        parts = {key: unquote(value or "") for key, value in match.groupdict().items()} if match else {}
+        parts = (
+            {key: unquote(value or "") for key, value in match.groupdict().items()} if match else {}
+        )
         kind = KINDS.get((parts.get("group", ""), parts.get("plural", "")))
         content = json.loads(body) if body else {}
         return cls(
@@ -118,7 +126,9 @@ class ApiServer:
 
     def of(self, kind: ObjectKind) -> list[Json]:
         """Objects of a kind."""
-        return [copied(item) for (name, _), item in sorted(self.objects.items()) if name == kind.name]
+        return [
+            copied(item) for (name, _), item in sorted(self.objects.items()) if name == kind.name
+        ]
 
     def find(self, kind: ObjectKind, name: str) -> Json | None:
         """An object, or None."""
@@ -161,10 +171,17 @@ class ApiServer:
         if not request.name:
             items = [item for (name, _), item in sorted(objects.items()) if name == kind.name]
             fit = [item for item in items if _selected(item, request.query)]
-            return {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": {}, "items": fit}
+            return {
+                "kind": f"{kind.name}List",
+                "apiVersion": kind.api_version,
+                "metadata": {},
+                "items": fit,
+            }
         item = objects.get((kind.name, request.name))
         if item is None:
-            raise Refusal(404, "NotFound", f'{kind.resource} "{request.name}" not found', request.name)
+            raise Refusal(
+                404, "NotFound", f'{kind.resource} "{request.name}" not found', request.name
+            )
         return item
 
     def changed(self, request: Request, *, missed: bool) -> bytes:
@@ -176,7 +193,12 @@ class ApiServer:
             item = self.objects.get((request.kind.name, name))
             version = item["metadata"]["resourceVersion"] if item else ""
             if version != request.query["resourceVersion"] and not missed:
-                return json.dumps({"type": "MODIFIED" if item else "DELETED", "object": item or {}}).encode() + b"\n"
+                return (
+                    json.dumps(
+                        {"type": "MODIFIED" if item else "DELETED", "object": item or {}}
+                    ).encode()
+                    + b"\n"
+                )
             clock.sleep(1.0)
         return b""
 
@@ -193,7 +215,11 @@ class ApiServer:
             _require_same(kind, present, body.get("metadata") or {})
             if request.method == "PATCH":
                 body = merged(copied(present), body)
-        if present is not None and present.get("data") != body.get("data") and kind is kinds.CONTROLLER_REVISION:
+        if (
+            present is not None
+            and present.get("data") != body.get("data")
+            and kind is kinds.CONTROLLER_REVISION
+        ):
             raise Refusal(422, "Invalid", "data is immutable", name)
         status = request.subresource == "status"
         return self._store(kind, body, "mpctl", status=status, dry_run="dryRun" in request.query)
@@ -203,7 +229,9 @@ class ApiServer:
         assert kind is not None
         present = self.objects.get((kind.name, request.name))
         if present is None:
-            raise Refusal(404, "NotFound", f'{kind.resource} "{request.name}" not found', request.name)
+            raise Refusal(
+                404, "NotFound", f'{kind.resource} "{request.name}" not found', request.name
+            )
         _require_same(kind, present, request.body.get("preconditions") or {})
         if request.body.get("dryRun"):  # with a body the real server does not look into the query
             return present
@@ -213,21 +241,29 @@ class ApiServer:
             self.remove(kind, request.name)
         return {"kind": "Status", "status": "Success"}
 
-    def mark_deleted(self, kind: ObjectKind, name: str, finalizers: list[str] | None = None) -> None:
+    def mark_deleted(
+        self, kind: ObjectKind, name: str, finalizers: list[str] | None = None
+    ) -> None:
         """Let an object end: a controller removes it later."""
         item = self.find(kind, name)
         if item is not None and "deletionTimestamp" not in item["metadata"]:
             item["metadata"] |= {"deletionTimestamp": _now(), "finalizers": finalizers or []}
             self.put(kind, item, "garbage-collector")
 
-    def _store(self, kind: ObjectKind, body: Json, manager: str, *, status: bool, dry_run: bool = False) -> Json:
+    def _store(
+        self, kind: ObjectKind, body: Json, manager: str, *, status: bool, dry_run: bool = False
+    ) -> Json:
         key = kind.name, body["metadata"]["name"]
         present = self.objects.get(key)
         item = copied({"apiVersion": kind.api_version, "kind": kind.name, **body})
         metadata = item["metadata"]
         if kind.namespaced:
             metadata["namespace"] = NAMESPACE
-        before = present["metadata"] if present else {"uid": f"uid-{next(self._numbers)}", "creationTimestamp": _now()}
+        before = (
+            present["metadata"]
+            if present
+            else {"uid": f"uid-{next(self._numbers)}", "creationTimestamp": _now()}
+        )
         metadata |= {key: before[key] for key in ("uid", "creationTimestamp")}
         entries = before.get("managedFields") or []
         # A list that is sent replaces the stored one; an empty one does not, and an empty entry stands for none.
@@ -253,7 +289,9 @@ class ApiServer:
     def _before(self, request: Request) -> dict[Key, Json]:
         """The objects before the last change of what a request asks for."""
         name = request.kind.name if request.kind else ""
-        wanted = [place for place, (key, _) in enumerate(self.changes) if _asked(key, name, request.name)]
+        wanted = [
+            place for place, (key, _) in enumerate(self.changes) if _asked(key, name, request.name)
+        ]
         objects: dict[Key, Json] = {}
         for key, item in self.changes[: wanted[-1]] if wanted else self.changes:
             if item is None:
@@ -304,7 +342,12 @@ def _label_job(job: Json) -> None:
 
 
 def _unmanaged(item: Json) -> Json:
-    return {**item, "metadata": {key: value for key, value in item["metadata"].items() if key != "managedFields"}}
+    return {
+        **item,
+        "metadata": {
+            key: value for key, value in item["metadata"].items() if key != "managedFields"
+        },
+    }
 
 
 def _managed(entries: list[Json], before: Json, after: Json, manager: str) -> list[Json]:
@@ -320,7 +363,12 @@ def _managed(entries: list[Json], before: Json, after: Json, manager: str) -> li
         elif paths:
             kept.append({**entry, "fieldsV1": _tree(paths)})
     if changed:
-        written = {"manager": manager, "operation": "Update", "time": _now(), "fieldsType": "FieldsV1"}
+        written = {
+            "manager": manager,
+            "operation": "Update",
+            "time": _now(),
+            "fieldsType": "FieldsV1",
+        }
         kept.append({**written, "fieldsV1": _tree(changed)})
     return kept
 
@@ -333,7 +381,9 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], str
         return {path: json.dumps(value, sort_keys=True)}
     leaves: dict[tuple[str, ...], str] = {}
     for key, item in value.items():
-        if (path == ("metadata",) and key in _SERVERS_OWN) or (not path and key in ("kind", "apiVersion")):
+        if (path == ("metadata",) and key in _SERVERS_OWN) or (
+            not path and key in ("kind", "apiVersion")
+        ):
             continue
         leaves |= _leaves(item, (*path, key))
     return leaves
@@ -351,7 +401,11 @@ def _tree(paths: Any) -> Json:
 def _paths(tree: Json, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     if not tree:
         return [path]
-    return [found for key, item in tree.items() for found in _paths(item, (*path, key.removeprefix("f:")))]
+    return [
+        found
+        for key, item in tree.items()
+        for found in _paths(item, (*path, key.removeprefix("f:")))
+    ]
 
 
 def _now() -> str:

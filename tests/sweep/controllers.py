@@ -67,7 +67,11 @@ class Controllers:
     def pods(self, selector: str) -> list[Json]:
         """Pods with a label that do not end."""
         name, _, value = selector.partition("=")
-        every = [pod for pod in self._server.of(POD) if (pod["metadata"].get("labels") or {}).get(name) == value]
+        every = [
+            pod
+            for pod in self._server.of(POD)
+            if (pod["metadata"].get("labels") or {}).get(name) == value
+        ]
         return [pod for pod in every if "deletionTimestamp" not in pod["metadata"]]
 
     # The garbage collector
@@ -79,7 +83,9 @@ class Controllers:
             owners = item["metadata"].get("ownerReferences") or []
             ended = "deletionTimestamp" in item["metadata"]
             # An owner of a kind that the cluster does not know is never found absent.
-            orphaned = owners and not any(o["uid"] in uids or o["kind"] not in _KINDS_BY_NAME for o in owners)
+            orphaned = owners and not any(
+                o["uid"] in uids or o["kind"] not in _KINDS_BY_NAME for o in owners
+            )
             foreground = ended and FOREGROUND in item["metadata"]["finalizers"]
             dependents = self._dependents(item["metadata"]["uid"]) if foreground else []
             for dependent in dependents:
@@ -90,29 +96,42 @@ class Controllers:
                 server.remove(_KINDS_BY_NAME[kind], name)
 
     def _dependents(self, uid: str) -> list[Json]:
-        owned = (item["metadata"].get("ownerReferences") or [] for item in self._server.objects.values())
+        owned = (
+            item["metadata"].get("ownerReferences") or [] for item in self._server.objects.values()
+        )
         pairs = zip(self._server.objects.values(), owned, strict=True)
         return [item for item, owners in pairs if any(owner["uid"] == uid for owner in owners)]
 
     def _end(self, item: Json) -> None:
         finalizers = [] if item["kind"] == POD.name else [FOREGROUND]
-        self._server.mark_deleted(_KINDS_BY_NAME[item["kind"]], item["metadata"]["name"], finalizers)
+        self._server.mark_deleted(
+            _KINDS_BY_NAME[item["kind"]], item["metadata"]["name"], finalizers
+        )
 
     # Pods
 
     def _pods(self) -> None:
         for pod in self._server.of(POD):
             if not is_ready(pod) and "deletionTimestamp" not in pod["metadata"]:
-                pod["status"] |= {"phase": "Running", "conditions": [_true("PodScheduled"), _true("Ready")]}
+                pod["status"] |= {
+                    "phase": "Running",
+                    "conditions": [_true("PodScheduled"), _true("Ready")],
+                }
                 self._server.put(POD, pod, "kubelet")
 
     def _start(self, name: str, template: Json, owner: Json, labels: dict[str, str]) -> None:
-        metadata = {**(template.get("metadata") or {}), "name": name, "ownerReferences": [_reference(owner)]}
+        metadata = {
+            **(template.get("metadata") or {}),
+            "name": name,
+            "ownerReferences": [_reference(owner)],
+        }
         metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
         address = f"10.0.{len(self._server.changes) // 250}.{len(self._server.changes) % 250 + 1}"
         status = {"phase": "Pending", "podIP": address, "conditions": [_true("PodScheduled")]}
         spec = {**template["spec"], "nodeName": "gpu-1"}
-        self._server.put(POD, {"metadata": metadata, "spec": spec, "status": status}, "kube-controller-manager")
+        self._server.put(
+            POD, {"metadata": metadata, "spec": spec, "status": status}, "kube-controller-manager"
+        )
 
     def _job(self, job: Json) -> None:
         if "deletionTimestamp" in job["metadata"]:
@@ -120,13 +139,17 @@ class Controllers:
         if not self.pods(f"batch.kubernetes.io/controller-uid={job['metadata']['uid']}"):
             for index in range(job["spec"].get("parallelism") or 1):
                 labels = {"batch.kubernetes.io/job-completion-index": str(index)}
-                self._start(f"{job['metadata']['name']}-{index}", job["spec"]["template"], job, labels)
+                self._start(
+                    f"{job['metadata']['name']}-{index}", job["spec"]["template"], job, labels
+                )
 
     def _deployment(self, deployment: Json) -> None:
         metadata, spec = deployment["metadata"], deployment["spec"]
         if "deletionTimestamp" in metadata:
             return
-        digest = hashlib.sha256(json.dumps(spec["template"], sort_keys=True).encode()).hexdigest()[:8]
+        digest = hashlib.sha256(json.dumps(spec["template"], sort_keys=True).encode()).hexdigest()[
+            :8
+        ]
         selector = next(iter(spec["selector"]["matchLabels"].items()))
         alive = self.pods("=".join(selector))
         new = [pod for pod in alive if pod["metadata"]["labels"][HASH_LABEL] == digest]
@@ -160,19 +183,36 @@ class Controllers:
         replicas = max(present["spec"]["replicas"], minimum) if present else minimum
         labels = {ISVC_LABEL: metadata["name"], "app": f"isvc.{name}"}
         template = {"metadata": {"labels": labels}, "spec": {"containers": predictor["containers"]}}
-        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": labels["app"]}}, "template": template}
+        spec = {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": labels["app"]}},
+            "template": template,
+        }
         if "deploymentStrategy" in predictor:
             spec["strategy"] = predictor["deploymentStrategy"]
-        body = {**(present or {"metadata": {"name": name, "ownerReferences": [_reference(service)]}}), "spec": spec}
+        body = {
+            **(present or {"metadata": {"name": name, "ownerReferences": [_reference(service)]}}),
+            "spec": spec,
+        }
         self._server.put(DEPLOYMENT, body, "manager")
         url = f"http://{metadata['name']}.example.com"
-        status = {"url": url, "observedGeneration": metadata["generation"], "conditions": [_true("Ready")]}
+        status = {
+            "url": url,
+            "observedGeneration": metadata["generation"],
+            "conditions": [_true("Ready")],
+        }
         self._server.put(INFERENCE_SERVICE, {**service, "status": status}, "manager")
 
     def _route(self, route: Json) -> None:
         generation = route["metadata"]["generation"]
-        conditions = [{**_true(kind), "observedGeneration": generation} for kind in ("Accepted", "ResolvedRefs")]
-        parents = [{"parentRef": parent, "conditions": conditions} for parent in route["spec"]["parentRefs"]]
+        conditions = [
+            {**_true(kind), "observedGeneration": generation}
+            for kind in ("Accepted", "ResolvedRefs")
+        ]
+        parents = [
+            {"parentRef": parent, "conditions": conditions}
+            for parent in route["spec"]["parentRefs"]
+        ]
         self._server.put(HTTP_ROUTE, {**route, "status": {"parents": parents}}, "gateway")
 
 
@@ -185,7 +225,10 @@ def _whole(value: Any, default: int) -> int:
 
 def is_ready(pod: Json) -> bool:
     """Whether a pod's condition Ready holds."""
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in pod["status"].get("conditions") or ())
+    return any(
+        item["type"] == "Ready" and item["status"] == "True"
+        for item in pod["status"].get("conditions") or ()
+    )
 
 
 def _true(kind: str) -> Json:

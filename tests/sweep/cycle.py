@@ -56,7 +56,12 @@ SERVICE = {
                 {
                     "name": "kserve-container",
                     "image": "vllm/vllm-openai:v0.32.0",
-                    "args": ["--model=org/target", "--served-model-name=demo", "--port=8080", "--max-model-len=2048"],
+                    "args": [
+                        "--model=org/target",
+                        "--served-model-name=demo",
+                        "--port=8080",
+                        "--max-model-len=2048",
+                    ],
                     "ports": [{"containerPort": 8080, "protocol": "TCP"}],
                     "resources": {"limits": {"nvidia.com/gpu": "1"}},
                 }
@@ -83,13 +88,18 @@ GATEWAY_OF_USERS = {"metadata": {"name": "gateway"}, "spec": {"gatewayClassName"
 CLASS = {
     "metadata": {"name": "envoy"},
     "status": {
-        "supportedFeatures": [{"name": f"HTTPRoute{name}"} for name in ("RequestMirror", "RequestPercentageMirror")]
+        "supportedFeatures": [
+            {"name": f"HTTPRoute{name}"} for name in ("RequestMirror", "RequestPercentageMirror")
+        ]
     },
 }
 NODE_OF_GPUS = {
     "metadata": {"name": "gpu-1", "labels": {"nvidia.com/gpu.product": "NVIDIA-L4"}},
     "spec": {},
-    "status": {"allocatable": {"nvidia.com/gpu": "8"}, "conditions": [{"type": "Ready", "status": "True"}]},
+    "status": {
+        "allocatable": {"nvidia.com/gpu": "8"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
 }
 OBJECTS = (
     (NODE, NODE_OF_GPUS),
@@ -100,7 +110,9 @@ OBJECTS = (
     (HTTP_ROUTE, ROUTE),
 )
 POLICY = "max_failed_excess: 1\nmin_tokens_per_step: 0\n"
-PROMPTS = "".join(json.dumps({"prompt": f"{number} words of prompt {number}"}) + "\n" for number in range(100))
+PROMPTS = "".join(
+    json.dumps({"prompt": f"{number} words of prompt {number}"}) + "\n" for number in range(100)
+)
 SCRIPT = {"token_s": 0.01}
 
 
@@ -146,9 +158,13 @@ class World:
             self.server.put(kind, body, "kubectl")
         self.controllers.settle()
 
-    def process(self, act: Callable[[World], int], at: int = 0, fault: Fault | None = None) -> tuple[Process, int]:
+    def process(
+        self, act: Callable[[World], int], at: int = 0, fault: Fault | None = None
+    ) -> tuple[Process, int]:
         """Run a command; its process and its exit code, -9 where it crashed."""
-        process = self.current.process = Process(self.server, self.pods, str(next(self._numbers)), at, fault)
+        process = self.current.process = Process(
+            self.server, self.pods, str(next(self._numbers)), at, fault
+        )
         output = io.StringIO()
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             try:
@@ -199,9 +215,17 @@ def watch(world: World) -> int:
 
     console = Unattended(print)
     place = Place("kubernetes")
-    policy = WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=0.0, sentinel_s=0.0, restart=False)
+    policy = WatchPolicy(
+        fall_back=True, confirm_s=0.0, cool_down_s=0.0, sentinel_s=0.0, restart=False
+    )
     sessions = [open_session(place, console, "demo")]
-    watcher = Watcher(policy, lambda: sessions, lambda _: open_session(place, console, "demo"), print, actors=Here())
+    watcher = Watcher(
+        policy,
+        lambda: sessions,
+        lambda _: open_session(place, console, "demo"),
+        print,
+        actors=Here(),
+    )
     watcher.readers = Here()
     for _ in range(6):
         for model in world.pods.engines((ISVC_LABEL, "demo")):
@@ -244,9 +268,15 @@ CYCLE = (
 def orphans(world: World) -> list[str]:
     """What should not be there once no command runs."""
     server = world.server
-    left = [f"{item['kind']} {item['metadata']['name']}" for kind in (JOB,) for item in server.of(kind)]
+    left = [
+        f"{item['kind']} {item['metadata']['name']}" for kind in (JOB,) for item in server.of(kind)
+    ]
     for kind, name in ((INFERENCE_SERVICE, "demo"), (DEPLOYMENT, "demo-predictor")):
-        left += [f"{kind.name} {n}" for item in server.of(kind) if (n := item["metadata"]["name"]) != name]
+        left += [
+            f"{kind.name} {n}"
+            for item in server.of(kind)
+            if (n := item["metadata"]["name"]) != name
+        ]
     pods = server.of(POD)
     if len(pods) != 1 or not is_ready(pods[0]):
         left.append(f"{len(pods)} pods: {', '.join(pod['metadata']['name'] for pod in pods)}")

@@ -55,7 +55,11 @@ class Pods:
 
     def engines(self, selector: tuple[str, str]) -> list[Model]:
         """Engines of the ready pods with a label."""
-        pods = [pod for pod in self._server.of(POD) if pod["metadata"]["labels"].get(selector[0]) == selector[1]]
+        pods = [
+            pod
+            for pod in self._server.of(POD)
+            if pod["metadata"]["labels"].get(selector[0]) == selector[1]
+        ]
         return [self._model(pod) for pod in pods if is_ready(pod)]
 
     def answer(self, request: httpx.Request) -> httpx.Response:
@@ -98,9 +102,16 @@ class Pods:
         if address == "127.0.0.1":
             rows, before, after = [_paced(prompt) for prompt in prompts], "", ""
             numbers = (int(prompt.split()[-1]) for prompt in prompts)
-            self._truth = [{"number": number, "first_s": PACE.ttft_s, "last_s": PACE.request_s} for number in numbers]
+            self._truth = [
+                {"number": number, "first_s": PACE.ttft_s, "last_s": PACE.request_s}
+                for number in numbers
+            ]
         else:
-            pod = next(pod for pod in self._server.of(POD) if pod["status"]["podIP"] == address and is_ready(pod))
+            pod = next(
+                pod
+                for pod in self._server.of(POD)
+                if pod["status"]["podIP"] == address and is_ready(pod)
+            )
             model = self._model(pod)
             before = model.metrics()
             rows = [_sample(model, prompt) for prompt in prompts]
@@ -112,7 +123,14 @@ class Pods:
 def _row(seconds: list[float], tokens: int, text: str) -> Json:
     """A request as the load client reports it."""
     clock.sleep(sum(seconds))
-    row: Json = {"tokens": tokens, "text": text, "prompt_ids": [], "ids": [], "held_s": 0.0, "error": ""}
+    row: Json = {
+        "tokens": tokens,
+        "text": text,
+        "prompt_ids": [],
+        "ids": [],
+        "held_s": 0.0,
+        "error": "",
+    }
     return {**row, "ttft_s": seconds[0], "gaps_s": seconds[1:]}
 
 

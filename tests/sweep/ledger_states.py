@@ -23,9 +23,31 @@ REACHED = {
     "cycle": (
         *("event opened", "event done", "event closed", "kind rollout", "kind rollback"),
         *("ending promoted", "ending rolled back"),
-        *("step record", "step pin", "step start", "step ready", "step measure", "step judge", "step shift-N"),
-        *("step unshift", "step promote", "step settle", "step record-promoted", "step keep-baseline", "step unpin"),
-        *("step verify", "step bake", "step retire-baked", "step restore", "step retire", "step record-restored"),
+        *(
+            "step record",
+            "step pin",
+            "step start",
+            "step ready",
+            "step measure",
+            "step judge",
+            "step shift-N",
+        ),
+        *(
+            "step unshift",
+            "step promote",
+            "step settle",
+            "step record-promoted",
+            "step keep-baseline",
+            "step unpin",
+        ),
+        *(
+            "step verify",
+            "step bake",
+            "step retire-baked",
+            "step restore",
+            "step retire",
+            "step record-restored",
+        ),
     ),
     "a fault": ("ending undone",),
     "answers": ("step answers", "step answers-again"),
@@ -33,7 +55,12 @@ REACHED = {
     "kept baseline": ("step redirect",),
     "second kept baseline": ("step release", "ending undecided"),
     "retired": ("kind retire", "ending retired"),
-    "in place": ("step answers-baseline", "step measure-baseline", "step measure-candidate", "step switch"),
+    "in place": (
+        "step answers-baseline",
+        "step measure-baseline",
+        "step measure-candidate",
+        "step switch",
+    ),
     "pair": ("step start-copy", "step ready-copy", "step stop-copy"),
     "turns": ("step start-again", "step ready-again"),
     "mirror": ("step mirror",),
@@ -56,7 +83,9 @@ def enumerated() -> set[str]:
     states |= {f"ending {ending.value}" for ending in Ending} | {f"step {RESIZED}"}
     tree = ast.parse(Path(str(sequences.__file__)).read_text(encoding="utf-8"))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    steps = [call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Step"]
+    steps = [
+        call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Step"
+    ]
     return states | {f"step {_name(step)}" for step in steps}
 
 
@@ -72,8 +101,14 @@ def _name(node: ast.expr) -> str:
 
 def states_of(server: ApiServer) -> set[str]:
     """The states that the ledgers of a server hold."""
-    items = [i for i in server.of(CONTROLLER_REVISION) if i["metadata"]["labels"].get(PART_LABEL) == LEDGER]
-    return {state for item in items for record in Appended.of(item).entries for state in _states(record)}
+    items = [
+        i
+        for i in server.of(CONTROLLER_REVISION)
+        if i["metadata"]["labels"].get(PART_LABEL) == LEDGER
+    ]
+    return {
+        state for item in items for record in Appended.of(item).entries for state in _states(record)
+    }
 
 
 def _states(record: Any) -> set[str]:

@@ -65,13 +65,23 @@ class Answer:
 class Process:
     """``at``: number of the call that meets ``fault``, from 1 on; 0: none does. ``name``: as its Lease shows it."""
 
-    def __init__(self, server: ApiServer, pods: Pods, name: str, at: int = 0, fault: Fault | None = None):
+    def __init__(
+        self, server: ApiServer, pods: Pods, name: str, at: int = 0, fault: Fault | None = None
+    ):
         self._server, self._pods = server, pods
         self.name, self._at, self._fault = f"sweep {name}", at, fault
         self.calls: list[Call] = []
         self.dead = False
 
-    def request(self, method: str, url: str, *, body: bytes | None = None, headers: Mapping[str, str], **_: Any) -> Any:
+    def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str],
+        **_: Any,
+    ) -> Any:
         """A request of the client, in the place of urllib3's."""
         request = Request.of(method, url, body, headers.get("Content-Type", ""))
         faults = list(_CRASHES)
@@ -88,7 +98,9 @@ class Process:
                 refusal = Refusal(409, "Conflict", "the object has been modified", request.name)
                 return Answer(409, json.dumps(refusal.status()).encode())
             status, record = self._server.answer(request, stale=fault is Fault.STALE)
-            return Answer(status, record.encode() if isinstance(record, str) else json.dumps(record).encode())
+            return Answer(
+                status, record.encode() if isinstance(record, str) else json.dumps(record).encode()
+            )
 
     def forwarded(self, request: httpx.Request) -> httpx.Response:
         """A request to a pod through a port-forward, which is a call to the API server, too."""

@@ -55,7 +55,11 @@ class Outcome:
 
     def wrong(self) -> list[str]:
         """What is wrong, in words."""
-        return [*([] if self.exact else ["the manifest is another one"]), *self.orphans, *self.problems]
+        return [
+            *([] if self.exact else ["the manifest is another one"]),
+            *self.orphans,
+            *self.problems,
+        ]
 
 
 @dataclass
@@ -123,7 +127,9 @@ def outcome_of(world: World, case: Case, reference: Reference) -> Outcome:
     elif code:
         code = world.until_done(step.act)
     if code:
-        outcome.problems.append(f"never succeeded: exit code {code}: {said[-600:]} / {world.output[-600:]}")
+        outcome.problems.append(
+            f"never succeeded: exit code {code}: {said[-600:]} / {world.output[-600:]}"
+        )
     outcome.exact = world.text() == expected
     outcome.states = sorted(states_of(world.server))
     outcome.problems += _unreadable(world)
@@ -147,7 +153,11 @@ def _unreadable(world: World) -> Iterator[str]:
             yield f"{words[0]} ends with {code}: {world.output[-300:]}"
             continue
         record = json.loads(world.output)
-        yield from (f"{item['id']} is not ended" for item in record.get("operations", ()) if item["ending"] is None)
+        yield from (
+            f"{item['id']} is not ended"
+            for item in record.get("operations", ())
+            if item["ending"] is None
+        )
         if held := record.get("status", {}).get("heldBy"):
             yield f"the service is held by {held}"
 
@@ -175,10 +185,16 @@ def result_of(reading: int, child: int) -> Outcome:
     with os.fdopen(reading) as pipe:
         text = pipe.read()
     os.waitpid(child, 0)
-    return Outcome(**json.loads(text)) if text else Outcome(problems=["its process ended without a result"])
+    return (
+        Outcome(**json.loads(text))
+        if text
+        else Outcome(problems=["its process ended without a result"])
+    )
 
 
-def swept(folder: Path, reference: Reference, chosen: list[Case], jobs: int) -> Iterator[tuple[Case, Outcome]]:
+def swept(
+    folder: Path, reference: Reference, chosen: list[Case], jobs: int
+) -> Iterator[tuple[Case, Outcome]]:
     """Carry out the cases, ``jobs`` at a time, each from where its step begins."""
     world = World(folder)
     world.prepare()

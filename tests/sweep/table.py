@@ -14,7 +14,9 @@ class Table:
     """Counts of the cases by step, kind of call and fault."""
 
     def __init__(self, reference: Reference):
-        self._calls = Counter((step, call.text) for step, calls in enumerate(reference.calls) for call in calls)
+        self._calls = Counter(
+            (step, call.text) for step, calls in enumerate(reference.calls) for call in calls
+        )
         self._covered: set[tuple[int, int]] = set()
         self._cases: Counter[tuple[int, str, Fault]] = Counter()
         self._good: Counter[tuple[int, str, Fault]] = Counter()

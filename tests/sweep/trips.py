@@ -11,11 +11,30 @@ from tests.sweep.cycle import DAY_S, SCRIPT, World, command
 from tests.sweep.ledger_states import states_of
 from tests.sweep.process import Fault
 
-_BASE = ("rollout", "demo", "--spec", "ngram", "--policy", "policy.yaml", "--prompts", "edits=prompts.jsonl")
+_BASE = (
+    "rollout",
+    "demo",
+    "--spec",
+    "ngram",
+    "--policy",
+    "policy.yaml",
+    "--prompts",
+    "edits=prompts.jsonl",
+)
 _BASE += ("--requests", "2")
 _QUICK = (*_BASE, "--bake", "0", "--repeats", "24")
 _ROLLOUT = (*_QUICK, "--fidelity", "off")
-_ONE_ROUND = (*_BASE, "--bake", "0", "--repeats", "1", "--fidelity", "off", "--set", "prompt_lookup_min=3")
+_ONE_ROUND = (
+    *_BASE,
+    "--bake",
+    "0",
+    "--repeats",
+    "1",
+    "--fidelity",
+    "off",
+    "--set",
+    "prompt_lookup_min=3",
+)
 _STEPS = ("--step-duration", "5s")
 # Command lines by name; what they reach is in ``ledger_states.REACHED``.
 TRIPS: dict[str, tuple[tuple[str, ...], ...]] = {

@@ -46,7 +46,10 @@ class CommandLine:
 @pytest.fixture
 def cli(tmp_path, capsys, monkeypatch):
     for name in list(os.environ):
-        if name.startswith(("MPCTL_", "_MPCTL", "CLICOLOR", "NO_COLOR")) or name in ("CI", "COLUMNS"):
+        if name.startswith(("MPCTL_", "_MPCTL", "CLICOLOR", "NO_COLOR")) or name in (
+            "CI",
+            "COLUMNS",
+        ):
             monkeypatch.delenv(name)
     work = tmp_path / "work"
     work.mkdir()

@@ -85,7 +85,12 @@ def test_the_action_runs_that_script_and_hands_on_its_exit_code():
 
 def test_no_step_imports_from_the_checkout():
     """``python3 -m venv`` would import a venv.py of the pull request."""
-    pythons = [line for step in STEPS for line in step["run"].splitlines() if re.search(r"python3?\"? ", line)]
+    pythons = [
+        line
+        for step in STEPS
+        for line in step["run"].splitlines()
+        if re.search(r"python3?\"? ", line)
+    ]
     assert len(pythons) == 4
     assert [line for line in pythons if not re.search(r"python3?\"? -I ", line)] == []
 
@@ -98,7 +103,11 @@ def pull_request(tmp_path):
     program.write_text(f"#!/bin/sh\nid > {trace}\nexit 1\n")
     program.chmod(0o755)
     user = {
-        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(program), "interactiveMode": "Never"}
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": str(program),
+            "interactiveMode": "Never",
+        }
     }
     kubeconfig = tmp_path / "evil.kubeconfig"
     kubeconfig.write_text(
@@ -147,7 +156,10 @@ def test_the_command_gets_only_the_variables_that_the_action_lists(step):
     ]
     command = "preflight -f service.yaml --spec ngram"
     assert "apiVersion" not in step(command, MPCTL_OUTPUT="json")[1]
-    assert "apiVersion" in step(command, MPCTL_OUTPUT="json", MPCTL_ACTION_VARIABLES=f"{listed} MPCTL_OUTPUT")[1]
+    assert (
+        "apiVersion"
+        in step(command, MPCTL_OUTPUT="json", MPCTL_ACTION_VARIABLES=f"{listed} MPCTL_OUTPUT")[1]
+    )
 
 
 def test_no_line_of_the_output_is_a_command_to_the_runner(step):

@@ -38,9 +38,8 @@ def test_every_module_of_the_core_loads_without_an_annex(without, annex):
 @pytest.mark.parametrize("annex", ANNEXES)
 def test_a_command_of_an_absent_annex_says_what_is_missing(without, annex, capfd):
     copy = without(annex)
-    program = (
-        f"import contextlib, sys\nwith contextlib.redirect_stderr(sys.stdout): {RUN.format(words=COMMANDS[annex])}"
-    )
+    run = RUN.format(words=COMMANDS[annex])
+    program = f"import contextlib, sys\nwith contextlib.redirect_stderr(sys.stdout): {run}"
     printed = copy.run(program)
     assert f"error: mpctl/{annex} is not part of this installation" in printed
     assert printed.splitlines()[-1] == "2"

@@ -28,7 +28,9 @@ def test_gzip_data_within_the_limit_is_unpacked():
     assert bounded.gunzip(gzip.compress(b"record")) == b"record"
 
 
-@pytest.mark.parametrize("data", [b"", b"no gzip", gzip.compress(b"record")[:-9]], ids=["empty", "text", "cut"])
+@pytest.mark.parametrize(
+    "data", [b"", b"no gzip", gzip.compress(b"record")[:-9]], ids=["empty", "text", "cut"]
+)
 def test_damaged_gzip_data_is_a_value_error(data):
     with pytest.raises(ValueError, match="gzip data"):
         bounded.gunzip(data)

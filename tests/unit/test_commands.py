@@ -39,7 +39,9 @@ def test_no_text_holds_a_command_that_the_helper_did_not_build():
         bypassing += [
             f"{name}:{node.lineno}: {node.value}"
             for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in free
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in free
             if PRINTED.search(node.value)
         ]
     assert bypassing == []
@@ -66,7 +68,9 @@ def test_every_command_of_a_message_is_one_that_the_program_takes(words, option,
     command = cli
     while isinstance(command, click.Group):
         command.parse_args(context, arguments)  # a group may have a default command
-        name, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
+        name, command, arguments = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
         context = click.Context(command, parent=context, info_name=name)
     try:
         command.parse_args(context, arguments)
@@ -95,11 +99,19 @@ def test_a_command_names_the_namespace_that_the_next_shell_would_not_take(reader
 
 
 def test_a_command_repeats_the_options_that_chose_the_cluster(reader):
-    reader(program="kubectl mpctl", find_options=lambda: (("--context", "prod"), ("--platform", "kubernetes")))
+    reader(
+        program="kubectl mpctl",
+        find_options=lambda: (("--context", "prod"), ("--platform", "kubernetes")),
+    )
     line = commands.line("history", "qwen", "--revision", 3, namespace="a")
-    assert line == "kubectl mpctl history qwen --revision 3 -n a --context prod --platform kubernetes"
+    assert (
+        line == "kubectl mpctl history qwen --revision 3 -n a --context prod --platform kubernetes"
+    )
     assert commands.line("methods") == "kubectl mpctl methods"
-    assert commands.line("local", "down", "qwen", namespace="a") == "kubectl mpctl local down qwen -n a"
+    assert (
+        commands.line("local", "down", "qwen", namespace="a")
+        == "kubectl mpctl local down qwen -n a"
+    )
     assert commands.line("render", "-f", "my file.yaml") == "kubectl mpctl render -f 'my file.yaml'"
     assert commands.kubectl("get", "pods", namespace="a") == "kubectl get pods -n a --context prod"
 

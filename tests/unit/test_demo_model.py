@@ -51,10 +51,14 @@ def test_checksums_cover_and_match_every_model_file(model: str) -> None:
         digest, name = line.split("  ", 1)
         listed[name] = digest
     files = {path.name: path for path in (DEMO / model).iterdir() if path.name != "SHA256SUMS"}
-    assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == listed
+    assert {
+        name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()
+    } == listed
     needed = {"config.json", "model.safetensors"}
     assert needed | (
-        set() if model not in ("model", "draft", "tools") else {"tokenizer.json", "chat_template.jinja"}
+        set()
+        if model not in ("model", "draft", "tools")
+        else {"tokenizer.json", "chat_template.jinja"}
     ) <= set(listed)
 
 
@@ -65,15 +69,21 @@ def test_the_draft_has_the_tokenizer_of_the_target() -> None:
 
 def test_the_model_with_tools_is_the_target_with_more_tokens() -> None:
     target, tools = (
-        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8")) for name in ("model", "tools")
+        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8"))
+        for name in ("model", "tools")
     )
-    assert {key: tools[key] for key in target if tools[key] != target[key]} == {"vocab_size": tools["vocab_size"]}
+    assert {key: tools[key] for key in target if tools[key] != target[key]} == {
+        "vocab_size": tools["vocab_size"]
+    }
     words, more = (
-        json.loads((DEMO / name / "tokenizer.json").read_text(encoding="utf-8")) for name in ("model", "tools")
+        json.loads((DEMO / name / "tokenizer.json").read_text(encoding="utf-8"))
+        for name in ("model", "tools")
     )
     assert words["model"]["vocab"].items() <= more["model"]["vocab"].items()
     marks = {token["content"]: token["special"] for token in more["added_tokens"]}
-    assert [marks[mark] for mark in ("<think>", "</think>", "<tool_call>", "</tool_call>")] == [False] * 4
+    assert [marks[mark] for mark in ("<think>", "</think>", "<tool_call>", "</tool_call>")] == [
+        False
+    ] * 4
     assert len(more["model"]["vocab"]) + 4 == tools["vocab_size"]
 
 
@@ -86,18 +96,27 @@ def test_what_the_model_with_tools_was_taught_is_valid_for_every_built_in_reques
     taught = importlib.import_module("tools")
     prompts = Traffic("edits", tuple(read_prompts("edits.jsonl")))
     workload = Workload((prompts,), repeats=1, requests=4)
-    asks = [ask for ask in asks_of(workload, FULL, context_tokens=2048) if ask.kind in ("tools", "json", "session")]
+    asks = [
+        ask
+        for ask in asks_of(workload, FULL, context_tokens=2048)
+        if ask.kind in ("tools", "json", "session")
+    ]
     for ask in asks:
         thought, text = taught.answer_of(ask.body)
         calls = re.findall(r'<tool_call>\n{"name": "(\w+)", "arguments": (.*)}\n</tool_call>', text)
-        answer = Answer(text="" if calls else text, tool_calls=tuple(ToolCall(*call) for call in calls), finish="stop")
+        answer = Answer(
+            text="" if calls else text,
+            tool_calls=tuple(ToolCall(*call) for call in calls),
+            finish="stop",
+        )
         assert thought and not invalid_kinds(ask, matched(ask, answer)), (ask.kind, text)
     assert len(asks) > 100
 
 
 def test_the_head_has_the_shapes_of_the_target() -> None:
     target, head = (
-        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8")) for name in ("model", "eagle3")
+        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8"))
+        for name in ("model", "eagle3")
     )
     assert head["target_hidden_size"] == head["hidden_size"] == target["hidden_size"]
     assert head["vocab_size"] == target["vocab_size"] > head["draft_vocab_size"]
@@ -107,12 +126,19 @@ def test_the_head_has_the_shapes_of_the_target() -> None:
 
 def test_the_medusa_heads_have_the_shapes_of_the_target() -> None:
     target, heads = (
-        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8")) for name in ("model", "medusa")
+        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8"))
+        for name in ("model", "medusa")
     )
-    assert (heads["hidden_size"], heads["vocab_size"]) == (target["hidden_size"], target["vocab_size"])
+    assert (heads["hidden_size"], heads["vocab_size"]) == (
+        target["hidden_size"],
+        target["vocab_size"],
+    )
     shapes = tensors("medusa")
     assert shapes["lm_head.weight"] == [target["vocab_size"], target["hidden_size"]]
-    assert len([name for name in shapes if name.endswith(".layers.0.weight")]) == heads["medusa_num_heads"]
+    assert (
+        len([name for name in shapes if name.endswith(".layers.0.weight")])
+        == heads["medusa_num_heads"]
+    )
 
 
 def test_the_parallel_head_brings_what_its_masked_places_read() -> None:
@@ -123,9 +149,12 @@ def test_the_parallel_head_brings_what_its_masked_places_read() -> None:
 
 def test_the_mtp_layer_is_one_of_the_target_written_as_mimo() -> None:
     target, joined = (
-        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8")) for name in ("model", "mtp")
+        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8"))
+        for name in ("model", "mtp")
     )
-    assert joined["architectures"] == ["MiMoForCausalLM"] and joined["num_nextn_predict_layers"] == 1
+    assert (
+        joined["architectures"] == ["MiMoForCausalLM"] and joined["num_nextn_predict_layers"] == 1
+    )
     # By the model type the tokenizer is loaded, which has to be the demo's.
     same = (
         "hidden_size",
@@ -219,4 +248,7 @@ def test_tokenizer_fits_the_model() -> None:
     tokenizer = json.loads((MODEL / "tokenizer.json").read_text(encoding="utf-8"))
     ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
     assert config["vocab_size"] == len(tokenizer["model"]["vocab"]) == 1024
-    assert (config["eos_token_id"], config["pad_token_id"]) == (ids["<|im_end|>"], ids["<|endoftext|>"])
+    assert (config["eos_token_id"], config["pad_token_id"]) == (
+        ids["<|im_end|>"],
+        ids["<|endoftext|>"],
+    )

@@ -21,7 +21,9 @@ def commands(text: str) -> Iterator[str]:
     """Yield the mpctl commands of a page: lines of code blocks, and code within sentences."""
     blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
-    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+    spans = re.findall(
+        r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    )
     for code in (*lines, *spans):
         for part in re.split(r"[|;>]|&&|\s#\s", code):
             if match := re.match(r"(?:\$ )?mpctl (.+)", part.strip()):
@@ -34,14 +36,23 @@ def unknown(line: str) -> list[str]:
     command: click.Command = cli
     here = click.Context(cli, **cli.context_settings)
     while words and isinstance(command, click.Group):
-        names = (*command.list_commands(here), "credential")  # kubectl calls it; no listing names it
+        names = (
+            *command.list_commands(here),
+            "credential",
+        )  # kubectl calls it; no listing names it
         name = words.pop(0) if words[0] in names else "run"  # mpctl bench qwen: run needs no name
         below = command.get_command(here, name) if name in names else None
         if below is None:
             return [] if words[0][0] in "-<" else [words[0]]
         command, here = below, click.Context(below, parent=here)
-    known = {name for param in (*command.get_params(here), *cli.get_params(here)) for name in param.opts}
-    return [word for word in (w.partition("=")[0] for w in words) if word.startswith("--") and word not in known]
+    known = {
+        name for param in (*command.get_params(here), *cli.get_params(here)) for name in param.opts
+    }
+    return [
+        word
+        for word in (w.partition("=")[0] for w in words)
+        if word.startswith("--") and word not in known
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -69,7 +80,13 @@ def test_lines_are_filled(page):
 
 def test_a_span_of_code_is_not_broken_and_no_line_begins_a_list():
     text = f"{'a' * 110} `mpctl rollout qwen` b\n\n- {'c' * 115} - 1. d e\n"
-    assert wrapped(text).splitlines() == ["a" * 110, "`mpctl rollout qwen` b", "", f"- {'c' * 115} - 1.", "  d e"]
+    assert wrapped(text).splitlines() == [
+        "a" * 110,
+        "`mpctl rollout qwen` b",
+        "",
+        f"- {'c' * 115} - 1.",
+        "  d e",
+    ]
     assert wrapped(f"{'a' * 117} 30 % b\n").splitlines() == ["a" * 117, "30 % b"]
     assert wrapped("```\na\nb\n```\n| c |\n| d |\n") == "```\na\nb\n```\n| c |\n| d |\n"
 
@@ -82,12 +99,16 @@ def test_the_page_on_commands_names_each_one():
     page = (ROOT / "docs/how-to/which-command.md").read_text()
     others = {"completion", "credential", "help", "version"}
     assert [
-        name for name in cli.list_commands(click.Context(cli)) if f"mpctl {name}" not in page and name not in others
+        name
+        for name in cli.list_commands(click.Context(cli))
+        if f"mpctl {name}" not in page and name not in others
     ] == []
 
 
 def test_a_how_to_is_short():
-    lengths = {page.name: len(page.read_text().split()) for page in (ROOT / "docs/how-to").glob("*.md")}
+    lengths = {
+        page.name: len(page.read_text().split()) for page in (ROOT / "docs/how-to").glob("*.md")
+    }
     assert {name: words for name, words in lengths.items() if words > 1200} == {}
 
 
@@ -96,18 +117,28 @@ def literals() -> Iterator[str]:
     for path in (ROOT / "mpctl").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.JoinedStr):
-                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "\0" for part in node.values)
+                yield "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "\0"
+                    for part in node.values
+                )
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.value
 
 
 def test_the_messages_of_the_troubleshooting_page_are_those_of_the_code():
     page = (ROOT / "docs/reference/troubleshooting.md").read_text()
-    quoted = [text for cell in re.findall(r"^\| (.*?) \|", page, re.MULTILINE) for text in re.findall(r"`(.+?)`", cell)]
+    quoted = [
+        text
+        for cell in re.findall(r"^\| (.*?) \|", page, re.MULTILINE)
+        for text in re.findall(r"`(.+?)`", cell)
+    ]
     messages = [text for text in quoted if not text.startswith("mpctl ")]
     assert len(messages) > 30
     texts = list(literals())
-    patterns = {text: re.compile(".*".join(map(re.escape, text.split("..."))), re.DOTALL) for text in messages}
+    patterns = {
+        text: re.compile(".*".join(map(re.escape, text.split("..."))), re.DOTALL)
+        for text in messages
+    }
     assert [text for text, pattern in patterns.items() if not any(map(pattern.search, texts))] == []
 
 
@@ -118,9 +149,13 @@ def test_pages_that_messages_name_exist():
 
 
 def test_the_tests_that_hold_promises_exist():
-    rows = re.findall(r"^\|.*`tests/.*$", (ROOT / "docs/explanation/threat-model.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\|.*`tests/.*$", (ROOT / "docs/explanation/threat-model.md").read_text(), re.MULTILINE
+    )
     assert len(rows) >= 12
     for row in rows:
         for file, names in re.findall(r"`(tests/[^`]+)`((?:,? `test_\w+`)*)", row):
             text = (ROOT / file).read_text()
-            assert [n for n in re.findall(r"test_\w+", names) if f"def {n}(" not in text] == [], file
+            assert [n for n in re.findall(r"test_\w+", names) if f"def {n}(" not in text] == [], (
+                file
+            )

@@ -153,7 +153,10 @@ def test_an_engine_that_accepts_by_lot_is_found_and_the_service_ends_as_it_was()
     assert result.failure == ""
     assert result.action.startswith("fell back to none")
     flag, config = session.rig.faults[0]
-    assert (flag, '"synthetic_acceptance_length": 1.025' in config) == ("--speculative-config", True)
+    assert (flag, '"synthetic_acceptance_length": 1.025' in config) == (
+        "--speculative-config",
+        True,
+    )
     assert session.memory.disk.text == before
     assert session.rig.faults[-1] == ()
     last = session.memory.operations()[-1]
@@ -219,7 +222,10 @@ def test_an_engine_that_starts_with_the_fault_and_does_not_answer_is_left_out():
     users = Users(session, session.rig)
     users.dies = True
     result = only(run(session, Fault.SYNTHETIC, users=users))
-    assert (result.skipped, result.passed) == ("the engine does not answer with it: status 500", True)
+    assert (result.skipped, result.passed) == (
+        "the engine does not answer with it: status 500",
+        True,
+    )
     assert session.rig.faults[-1] == ()
 
 
@@ -286,7 +292,9 @@ def answer_to():
         server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        users = Clients(f"http://127.0.0.1:{server.server_port}", "demo", None, clients=0, max_tokens=8)
+        users = Clients(
+            f"http://127.0.0.1:{server.server_port}", "demo", None, clients=0, max_tokens=8
+        )
         return users.ask("a question")
 
     yield ask
@@ -306,7 +314,11 @@ def test_tokens_are_those_of_the_usage_that_ends_the_stream(answer_to):
     [
         (TOKEN, 200, "no usage in the answer"),
         ("", 200, "no usage in the answer"),
-        ('data: {"error": {"message": "worker died", "code": 500}}\n\n', 200, "error 500 in place of an answer"),
+        (
+            'data: {"error": {"message": "worker died", "code": 500}}\n\n',
+            200,
+            "error 500 in place of an answer",
+        ),
         ("busy", 503, "status 503"),
     ],
 )
@@ -317,9 +329,14 @@ def test_a_stream_without_its_end_is_a_failed_request(answer_to, body, status, e
 
 @pytest.mark.parametrize(
     ("fault", "signal", "action"),
-    [(Fault.WRONG, "WrongAnswers", "fell back to none"), (Fault.POISONED, "PoisonedCache", "restarted the engines")],
+    [
+        (Fault.WRONG, "WrongAnswers", "fell back to none"),
+        (Fault.POISONED, "PoisonedCache", "restarted the engines"),
+    ],
 )
-def test_what_only_answers_show_is_found_by_sentinels_and_their_share_is_reported(fault, signal, action):
+def test_what_only_answers_show_is_found_by_sentinels_and_their_share_is_reported(
+    fault, signal, action
+):
     session = service()
     before = session.memory.disk.text
     result = only(run(session, fault))
@@ -332,9 +349,16 @@ def test_what_only_answers_show_is_found_by_sentinels_and_their_share_is_reporte
 
 def test_a_fault_of_answers_is_not_found_by_a_finding_of_another_kind(monkeypatch):
     session = service()
-    monkeypatch.setattr(session.rig, "plant", lambda fault: setattr(session.engine, "share", POOR if fault else GOOD))
+    monkeypatch.setattr(
+        session.rig,
+        "plant",
+        lambda fault: setattr(session.engine, "share", POOR if fault else GOOD),
+    )
     result = only(run(session, Fault.WRONG))
-    assert result.failure == f"not detected within {SENTINEL_S:.0f} s; found was TrafficChanged, WorseDraft"
+    assert (
+        result.failure
+        == f"not detected within {SENTINEL_S:.0f} s; found was TrafficChanged, WorseDraft"
+    )
     assert (result.signal, len(session.memory.operations())) == ("", 1)
 
 

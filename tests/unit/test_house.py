@@ -90,7 +90,9 @@ def test_an_annex_counts_in_the_sum_and_not_in_the_core(checkout):
     ],
     ids=["methods", "fields", "a named exception", "an exception that grew"],
 )
-def test_a_class_of_more_than_30_methods_or_fields_fails_unless_it_is_named(checkout, body, wide, code):
+def test_a_class_of_more_than_30_methods_or_fields_fails_unless_it_is_named(
+    checkout, body, wide, code
+):
     root = checkout("gate = 900", "sum = 900\ncore = 900", wide)
     members = "\n".join(body.format(number) for number in range(31))
     with (root / "mpctl" / "gate" / "rules.py").open("a") as module:
@@ -112,4 +114,8 @@ def test_a_function_of_more_than_50_lines_fails(checkout, length, code):
 def test_a_stay_is_a_run_of_functions_of_one_module():
     stays = runpy.run_path(str(HOUSE.parent / "walks"))["stays"]
     steps = [("plan.py", "run"), ("plan.py", "read"), ("spec.py", "build"), ("plan.py", "rank")]
-    assert stays(steps) == [("plan.py", ["run", "read"]), ("spec.py", ["build"]), ("plan.py", ["rank"])]
+    assert stays(steps) == [
+        ("plan.py", ["run", "read"]),
+        ("spec.py", ["build"]),
+        ("plan.py", ["rank"]),
+    ]

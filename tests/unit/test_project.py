@@ -61,7 +61,10 @@ UNPINNED = {
     "deploy/Containerfile": ["--no-index --no-deps /dist/*.whl"],  # nothing is fetched
     "deploy/kubectl-mpctl": ['--no-index --no-deps "$wheel"'],
     "action.yml": ['--no-index --no-deps "$RUNNER_TEMP"/mpctl-build/dist/*.whl'],
-    "scripts/setup-stacks": ["npm ci --ignore-scripts", "npm install --no-audit --no-fund --no-save --loglevel=error"],
+    "scripts/setup-stacks": [
+        "npm ci --ignore-scripts",
+        "npm install --no-audit --no-fund --no-save --loglevel=error",
+    ],
     "scripts/lock": ["npm install --package-lock-only"],
     ".github/workflows/cdktn-next.yaml": ["pip install --pre --upgrade cdktn"],
 }
@@ -70,16 +73,27 @@ UNPINNED = {
 def commands(path):
     """The commands of a script, a workflow or a Containerfile that fetch something."""
     text = re.sub(r"\\\n\s*", "", path.read_text())
-    lines = (line.split(" || die")[0] for line in text.splitlines() if not line.lstrip().startswith("#"))
-    return [command for line in lines for command in re.split(r" && |; ", line) if FETCH.search(command)]
+    lines = (
+        line.split(" || die")[0] for line in text.splitlines() if not line.lstrip().startswith("#")
+    )
+    return [
+        command for line in lines for command in re.split(r" && |; ", line) if FETCH.search(command)
+    ]
 
 
 def test_everything_that_scripts_workflows_and_the_image_fetch_is_pinned_by_hash():
     """Packages come from a lock with hashes and an action from a commit: a version or a tag can be moved."""
-    scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix in ("", ".sh")]
+    scripts = [
+        path
+        for path in (ROOT / "scripts").iterdir()
+        if path.is_file() and path.suffix in ("", ".sh")
+    ]
     workflows = list((ROOT / ".github" / "workflows").glob("*.y*ml"))
     deploy = [ROOT / "deploy" / name for name in ("Containerfile", "kubectl-mpctl")]
-    files = {str(path.relative_to(ROOT)): path for path in (*scripts, *workflows, *deploy, ROOT / "action.yml")}
+    files = {
+        str(path.relative_to(ROOT)): path
+        for path in (*scripts, *workflows, *deploy, ROOT / "action.yml")
+    }
     fetching = {name: found for name, path in files.items() if (found := commands(path))}
     assert {
         "action.yml",
@@ -89,11 +103,17 @@ def test_everything_that_scripts_workflows_and_the_image_fetch_is_pinned_by_hash
         "deploy/Containerfile",
     } <= set(fetching)
     open_ends = {
-        name: [c for c in found if not PINNED.search(c) and not any(e in c for e in UNPINNED.get(name, ()))]
+        name: [
+            c
+            for c in found
+            if not PINNED.search(c) and not any(e in c for e in UNPINNED.get(name, ()))
+        ]
         for name, found in fetching.items()
     }
     assert {name: found for name, found in open_ends.items() if found} == {}
-    assert [(n, e) for n, ends in UNPINNED.items() for e in ends if not any(e in c for c in fetching[n])] == []
+    assert [
+        (n, e) for n, ends in UNPINNED.items() for e in ends if not any(e in c for c in fetching[n])
+    ] == []
     used = [use for flow in workflows for use in re.findall(r"uses: *(\S+)", flow.read_text())]
     assert len(used) >= 3
     assert [use for use in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", use)] == []
@@ -101,12 +121,19 @@ def test_everything_that_scripts_workflows_and_the_image_fetch_is_pinned_by_hash
     packages = {name: package for name, package in lock["packages"].items() if name}
     assert len(packages) > 400
     # A bundled package is a part of another one's archive.
-    assert [n for n, package in packages.items() if "integrity" not in package and not package.get("inBundle")] == []
+    assert [
+        n
+        for n, package in packages.items()
+        if "integrity" not in package and not package.get("inBundle")
+    ] == []
 
 
 def test_the_image_is_built_on_a_digest_and_with_pinned_tools():
     text = (ROOT / "deploy" / "Containerfile").read_text()
-    assert re.findall(r"^ARG BASE.*$", text, re.MULTILINE) == ["ARG BASE", "ARG BASE"]  # no default, which were a tag
+    assert re.findall(r"^ARG BASE.*$", text, re.MULTILINE) == [
+        "ARG BASE",
+        "ARG BASE",
+    ]  # no default, which were a tag
     assert 'case "$BASE" in *@sha256:*)' in text
     assert pinned("build.txt").items() <= pinned("release.txt").items()
 
@@ -120,7 +147,10 @@ def test_the_manifest_for_krew_has_what_krew_requires():
         assert f"s|@{name}@|" in (ROOT / "scripts" / "release").read_text()
         text = text.replace(f"@{name}@", value)
     plugin = yaml.safe_load(text)
-    assert (plugin["apiVersion"], plugin["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
+    assert (plugin["apiVersion"], plugin["kind"]) == (
+        "krew.googlecontainertools.github.com/v1alpha2",
+        "Plugin",
+    )
     assert plugin["metadata"]["name"] == "mpctl"
     assert re.fullmatch(r"v\d+\.\d+\.\d+", plugin["spec"]["version"])
     assert "\n" not in plugin["spec"]["shortDescription"]
@@ -136,28 +166,42 @@ def jobs():
     for flow in (ROOT / ".github" / "workflows").glob("*.y*ml"):
         document = yaml.safe_load(flow.read_text())
         for name, job in document["jobs"].items():
-            yield f"{flow.stem}.{name}", job.get("permissions", document.get("permissions")), job["steps"]
+            yield (
+                f"{flow.stem}.{name}",
+                job.get("permissions", document.get("permissions")),
+                job["steps"],
+            )
 
 
 def test_no_job_of_a_workflow_has_more_rights_than_its_steps_need():
     seen = {name: (permissions, steps) for name, permissions, steps in jobs()}
     assert {name for name, (permissions, _) in seen.items() if permissions is None} == set()
-    checkouts = [s for _, steps in seen.values() for s in steps if "actions/checkout" in s.get("uses", "")]
+    checkouts = [
+        s for _, steps in seen.values() for s in steps if "actions/checkout" in s.get("uses", "")
+    ]
     assert [s for s in checkouts if s.get("with", {}).get("persist-credentials") is not False] == []
     for name, (permissions, steps) in seen.items():
         runs = [step["run"] for step in steps if "run" in step]
         if permissions.get("contents") == "write" or permissions.get("attestations"):
             assert [s for s in steps if "checkout" in s.get("uses", "")] == [], name
             assert [run for run in runs if FETCH.search(run) or "./scripts" in run] == [], name
-        at = [i for i, step in enumerate(steps) if re.search(r"credentials@|/auth@", step.get("uses", ""))]
+        at = [
+            i
+            for i, step in enumerate(steps)
+            if re.search(r"credentials@|/auth@", step.get("uses", ""))
+        ]
         late = [s["run"] for s in steps[min(at) :] if FETCH.search(s.get("run", ""))] if at else []
         assert late == [], f"{name} installs after it has credentials of a cloud"
-        assert not (at and permissions.get("issues")), f"{name} could publish what its credentials read"
+        assert not (at and permissions.get("issues")), (
+            f"{name} could publish what its credentials read"
+        )
 
 
 def test_drift_is_published_neither_in_an_issue_nor_in_the_log():
     steps = [step for name, _, steps in jobs() if name.startswith("drift.") for step in steps]
-    assert [s["run"] for s in steps if re.search(r"\bcat\b|tail|body-file|tee", s.get("run", ""))] == []
+    assert [
+        s["run"] for s in steps if re.search(r"\bcat\b|tail|body-file|tee", s.get("run", ""))
+    ] == []
 
 
 RELEASED = ("cloud", "report", "sign", "otel")  # extras that the image and the plugin have
@@ -176,7 +220,9 @@ def test_what_a_release_lists_is_what_the_wheel_needs():
 
 
 def pinned(lock):
-    return dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements" / lock).read_text(), re.MULTILINE))
+    return dict(
+        re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "requirements" / lock).read_text(), re.MULTILINE)
+    )
 
 
 def test_the_wheel_holds_the_package_alone_with_its_prompts(tmp_path):
@@ -203,24 +249,50 @@ def vague_names(source):
     """(line, name) of the local names and parameters of a module that do not say what they hold."""
     for node in ast.walk(ast.parse(source)):
         match node:
-            case ast.FunctionDef(args=arguments, body=body) | ast.AsyncFunctionDef(args=arguments, body=body):
+            case (
+                ast.FunctionDef(args=arguments, body=body)
+                | ast.AsyncFunctionDef(args=arguments, body=body)
+            ):
                 names = [inner for statement in body for inner in ast.walk(statement)]
-                local = [(n.lineno, n.name) for n in names if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-                local += [(n.lineno, n.id) for n in names if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+                local = [
+                    (n.lineno, n.name)
+                    for n in names
+                    if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)
+                ]
+                local += [
+                    (n.lineno, n.id)
+                    for n in names
+                    if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+                ]
                 parameters = [a for a in ast.walk(arguments) if isinstance(a, ast.arg)]
             case ast.Lambda(args=arguments):
                 local, parameters = [], [a for a in ast.walk(arguments) if isinstance(a, ast.arg)]
             case ast.comprehension(target=target):
-                local, parameters = [(n.lineno, n.id) for n in ast.walk(target) if isinstance(n, ast.Name)], []
+                local, parameters = (
+                    [(n.lineno, n.id) for n in ast.walk(target) if isinstance(n, ast.Name)],
+                    [],
+                )
             case _:
                 continue
-        yield from ((line, name) for line, name in (*local, *((a.lineno, a.arg) for a in parameters)) if name in VAGUE)
+        yield from (
+            (line, name)
+            for line, name in (*local, *((a.lineno, a.arg) for a in parameters))
+            if name in VAGUE
+        )
 
 
 def test_local_names_say_what_they_hold():
     sample = "def f(a, *, more):\n for one in a:\n  def left(): pass\n return [kept for kept in a], (lambda rest: 1)"
-    assert sorted(set(vague_names(sample))) == [(1, "more"), (2, "one"), (3, "left"), (4, "kept"), (4, "rest")]
-    assert list(vague_names("class A:\n    left: int = 0\n    def rest(self): pass")) == []  # fields are in records
+    assert sorted(set(vague_names(sample))) == [
+        (1, "more"),
+        (2, "one"),
+        (3, "left"),
+        (4, "kept"),
+        (4, "rest"),
+    ]
+    assert (
+        list(vague_names("class A:\n    left: int = 0\n    def rest(self): pass")) == []
+    )  # fields are in records
     files = sorted((ROOT / "mpctl").rglob("*.py"))
     assert [
         f"{path.relative_to(ROOT)}:{line} {name}"

@@ -39,10 +39,14 @@ def stream(deltas: list[dict[str, Any]], finish: str) -> list[dict[str, Any]]:
     return [chunk([], {"role": "assistant", "content": ""}), *middle, chunk([99], {}, finish)]
 
 
-def planted(wrong: ModuleType, kind: str, parts: list[dict[str, Any]], key: str) -> list[dict[str, Any]] | None:
+def planted(
+    wrong: ModuleType, kind: str, parts: list[dict[str, Any]], key: str
+) -> list[dict[str, Any]] | None:
     """What the proxy makes of an answer that is hit."""
     proxy = wrong.Proxy.__new__(wrong.Proxy)
-    changed: list[dict[str, Any]] | None = proxy.changed(copy.deepcopy(parts), key, {"kind": kind, "every": 1})
+    changed: list[dict[str, Any]] | None = proxy.changed(
+        copy.deepcopy(parts), key, {"kind": kind, "every": 1}
+    )
     return changed
 
 
@@ -51,7 +55,9 @@ def ids(parts: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-def test_every_fault_of_form_changes_calls_or_text_and_no_token(wrong: ModuleType, streamed: bool) -> None:
+def test_every_fault_of_form_changes_calls_or_text_and_no_token(
+    wrong: ModuleType, streamed: bool
+) -> None:
     key = "delta" if streamed else "message"
     called = (
         stream([{"tool_calls": [call]} for call in CALLS], "tool_calls")
@@ -62,7 +68,17 @@ def test_every_fault_of_form_changes_calls_or_text_and_no_token(wrong: ModuleTyp
     said = (
         stream([{"content": "Shelf 4 "}, {"content": "is grey."}], "stop")
         if streamed
-        else [{"choices": [{"token_ids": [1], "message": {"content": "Shelf 4 is grey."}, "finish_reason": "stop"}]}]
+        else [
+            {
+                "choices": [
+                    {
+                        "token_ids": [1],
+                        "message": {"content": "Shelf 4 is grey."},
+                        "finish_reason": "stop",
+                    }
+                ]
+            }
+        ]
     )
     for kind in wrong.FORMS:
         hits = 0

@@ -14,7 +14,9 @@ from mpctl.safe_text import without_requests, without_texts
 PROMPT = "Mrs. Müller, born 3 May,\nIBAN DE02 1203 0000"
 
 
-@pytest.mark.parametrize("quote", [str, repr, json.dumps, lambda text: json.dumps([{"prompt": text}]), lambda t: t[4:]])
+@pytest.mark.parametrize(
+    "quote", [str, repr, json.dumps, lambda text: json.dumps([{"prompt": text}]), lambda t: t[4:]]
+)
 def test_a_line_ends_where_it_quotes_a_prompt(quote):
     message = f"a first line\nValueError: bad request: {quote(PROMPT)} and more"
     clean = without_texts(message, [PROMPT])
@@ -31,11 +33,16 @@ def test_a_message_without_a_quotation_stays():
 @pytest.mark.parametrize("mark", "'\"`")
 def test_a_few_characters_of_a_prompt_between_quotation_marks_are_left_out(quoted, mark):
     line = f"ValueError: unexpected token in 'x' near {mark}{quoted}{mark} at 7"
-    assert without_texts(line, [PROMPT]) == f"ValueError: unexpected token in 'x' near {mark}... (a prompt is left out)"
+    assert (
+        without_texts(line, [PROMPT])
+        == f"ValueError: unexpected token in 'x' near {mark}... (a prompt is left out)"
+    )
 
 
 def test_a_prompt_of_one_word_is_left_out_whole_and_names_that_prompts_contain_stay():
-    assert without_texts("bad prompt 'hello'", ["hello"]) == "bad prompt '... (a prompt is left out)"
+    assert (
+        without_texts("bad prompt 'hello'", ["hello"]) == "bad prompt '... (a prompt is left out)"
+    )
     message = "KeyError: 'model' of '/v1/models', not 'a b', '8192' or \"born\""
     assert without_texts(message, ["the model at /v1/models was born with 8192"]) == message
 
@@ -49,7 +56,10 @@ class Failing:
         self.sent += 1
         if self.sent == 1:
             return
-        raise MpctlError(f"the load client failed: {PROMPT!r}", hint=f"its last lines:\nsent {json.dumps(PROMPT)}")
+        raise MpctlError(
+            f"the load client failed: {PROMPT!r}",
+            hint=f"its last lines:\nsent {json.dumps(PROMPT)}",
+        )
 
 
 def test_what_a_load_client_fails_with_is_told_without_prompts():
@@ -58,7 +68,11 @@ def test_what_a_load_client_fails_with_is_told_without_prompts():
     meter.send(endpoint, LoadOrder((PROMPT,), cell, 8))
     with pytest.raises(MpctlError) as failed:
         meter.send(endpoint, LoadOrder(("another prompt, of this block",), cell, 8))
-    assert failed.value.message == str(failed.value) == "the load client failed: '... (a prompt is left out)"
+    assert (
+        failed.value.message
+        == str(failed.value)
+        == "the load client failed: '... (a prompt is left out)"
+    )
     assert failed.value.hint == 'its last lines:\nsent "... (a prompt is left out)'
 
 

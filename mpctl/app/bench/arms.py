@@ -36,7 +36,9 @@ from mpctl.rollout.steps.candidate import await_ready
 from mpctl.rollout.steps.measure import measured_engine
 
 _KEY = "OPENAI_API_KEY"
-INTERRUPTED = Cancelled("interrupted; nothing that serves was changed", hint="the same command continues")
+INTERRUPTED = Cancelled(
+    "interrupted; nothing that serves was changed", hint="the same command continues"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,13 @@ class Arms:
     meter: Meter
     engine_of: Callable[[str], MeasuredEngine]
     speculates: bool = True  # the candidate is expected to
-    running: Callable[[], AbstractContextManager[None]] = nullcontext  # starts what does not run yet, stops it again
+    running: Callable[[], AbstractContextManager[None]] = (
+        nullcontext  # starts what does not run yet, stops it again
+    )
     adapters: Callable[[], frozenset[str]] = frozenset  # of the manifest of an arm that is to start
-    noise: Callable[[], MeasurementNoise | None] = lambda: None  # of an earlier rollout of the baseline's service
+    noise: Callable[[], MeasurementNoise | None] = lambda: (
+        None
+    )  # of an earlier rollout of the baseline's service
 
 
 @contextmanager
@@ -60,9 +66,14 @@ def open_servers(console: Console, request: ServersRequest) -> Iterator[Arms]:
     Raises:
         InputError: a URL is invalid, or its server does not answer as vLLM does.
     """
-    urls = {BASELINE: request.url, **({CANDIDATE: request.candidate_url} if request.candidate_url else {})}
+    urls = {
+        BASELINE: request.url,
+        **({CANDIDATE: request.candidate_url} if request.candidate_url else {}),
+    }
     endpoints = {
-        arm: find_server(url, request.model, option="--url" if arm == BASELINE else "--candidate-url")
+        arm: find_server(
+            url, request.model, option="--url" if arm == BASELINE else "--candidate-url"
+        )
         for arm, url in urls.items()
     }
     meter = LocalMeter(StreamClient(), str(Path.cwd()))
@@ -108,10 +119,14 @@ def find_server(url: str, model: str | None, *, option: str = "--url") -> Endpoi
 def _base_of(url: str, option: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"{url!r} is not an http or https URL", field=option, hint="http://HOST:PORT")
+        raise InputError(
+            f"{url!r} is not an http or https URL", field=option, hint="http://HOST:PORT"
+        )
     if parts.username or parts.password:
         raise InputError(
-            "URL with a password would end up in logs", field=option, hint=f"set {_KEY} for the server's API key"
+            "URL with a password would end up in logs",
+            field=option,
+            hint=f"set {_KEY} for the server's API key",
         )
     return url.rstrip("/").removesuffix("/v1")
 
@@ -124,7 +139,9 @@ def _list_models(base: str, token: str | None, option: str) -> list[str]:
         listed: list[dict[str, Any]] = answer.json().get("data", []) if answer.status == 200 else []
         models = [str(m["id"]) for m in listed]
     except (http.NoAnswer, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{base}/v1/models does not answer as vLLM does: {error}", field=option) from error
+        raise InputError(
+            f"{base}/v1/models does not answer as vLLM does: {error}", field=option
+        ) from error
     if not models:
         raise InputError(f"{base}/v1/models lists no model (status {answer.status})", field=option)
     return models
@@ -200,7 +217,9 @@ def running(session: Session, context: Context, arm: Arm, timeout_s: float) -> I
         try:
             if ours:  # recorded first: after a kill the next command stops the engine
                 session.store.save("bench", record, {"running": True})
-            session.console.step("start", "starting the candidate side by side with the serving engine")
+            session.console.step(
+                "start", "starting the candidate side by side with the serving engine"
+            )
             context.engines.start(arm)
             context.meter.prepare()
             await_ready(context, arm, timeout_s, name="the candidate")
@@ -247,7 +266,8 @@ def _serving(context: Context, sessions: dict[str, Session]) -> Arms:
         meter=context.meter,
         engine_of=lambda arm: _serving_engine(sessions[arm]),
         noise=lambda: recorded_noise(sessions[BASELINE]),
-        speculates=CANDIDATE in sessions and sessions[CANDIDATE].service().speculation() is not None,
+        speculates=CANDIDATE in sessions
+        and sessions[CANDIDATE].service().speculation() is not None,
     )
 
 
@@ -261,7 +281,10 @@ def _serving_engine(session: Session) -> MeasuredEngine:
     state = session.platform.engines.state(Arm(live.text))
     if state.endpoint is None:
         raise MpctlError(
-            f"{session.title} does not answer: {state.message or state.phase.value}", hint=session.command("status")
+            f"{session.title} does not answer: {state.message or state.phase.value}",
+            hint=session.command("status"),
         )
     config: dict[str, Any] | None = session.service().speculation()
-    return MeasuredEngine(state.endpoint, from_config(config), state.argv or (), state.kv_pool_tokens)
+    return MeasuredEngine(
+        state.endpoint, from_config(config), state.argv or (), state.kv_pool_tokens
+    )

@@ -12,7 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.app.bench.arms import Arms, open_servers, open_services
-from mpctl.app.bench.planned_rounds import CALIBRATION_ROUNDS, LEAST_ROUNDS, calibration_noise, plan_rounds
+from mpctl.app.bench.planned_rounds import (
+    CALIBRATION_ROUNDS,
+    LEAST_ROUNDS,
+    calibration_noise,
+    plan_rounds,
+)
 from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.console import Console
@@ -100,7 +105,9 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
         analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
         compared = verdict if CANDIDATE in arms.names else None
         outcome = {"outcome": compared.outcome.value} if compared else {}
-        store.save(run_id, "finished", {"file": str(Path(file).absolute()), **outcome, **ended.to_record()})
+        store.save(
+            run_id, "finished", {"file": str(Path(file).absolute()), **outcome, **ended.to_record()}
+        )
     return BenchMeasurement(run, analysis, compared, file, ended.rounds, ended.ended)
 
 
@@ -114,13 +121,22 @@ def policy_of(request: BenchRequest, *, speculates: bool) -> Policy:
 
 
 def _planned(
-    home: Path, console: Console, arms: Arms, request: BenchRequest, workload: Workload, policy: Policy
+    home: Path,
+    console: Console,
+    arms: Arms,
+    request: BenchRequest,
+    workload: Workload,
+    policy: Policy,
 ) -> Workload:
     """Return the workload with its rounds. The noise of calibration rounds is recorded, so that the same command plans
     the same rounds again."""
     if CANDIDATE not in arms.names:
         if request.measurement.detect is not None:
-            raise InputError("needs a candidate: one arm has no gain", field="--detect", hint="--spec or --candidate")
+            raise InputError(
+                "needs a candidate: one arm has no gain",
+                field="--detect",
+                hint="--spec or --candidate",
+            )
         return workload
     file = _noise_file(home, arms)
 
@@ -134,7 +150,9 @@ def _planned(
     if recorded_noise is None:
         earlier_noise = arms.noise()
     else:
-        earlier_noise = restored(file, MeasurementNoise.from_record, recorded_noise, hint="delete it")
+        earlier_noise = restored(
+            file, MeasurementNoise.from_record, recorded_noise, hint="delete it"
+        )
     planned, power = plan_rounds(request.measurement, workload, policy, earlier_noise, calibrate)
     if power:
         console.note(power)
@@ -155,7 +173,9 @@ def locked(home: Path, name: str) -> Iterator[None]:
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = try_lock(home / f"{name}.lock")
     if lock is None:
-        raise Conflict(f"bench-{name} runs in another process", hint="wait for it, or measure something else")
+        raise Conflict(
+            f"bench-{name} runs in another process", hint="wait for it, or measure something else"
+        )
     try:
         yield
     finally:
@@ -177,13 +197,17 @@ def open_records(
 
 def measurement_of(records: MeasurementRecords, arms: Arms, console: Console) -> Measurement:
     """The measurement of one or two arms."""
-    return Measurement(ArmEngines(records, arms.meter, console, arms.engine_of), compares=CANDIDATE in arms.names)
+    return Measurement(
+        ArmEngines(records, arms.meter, console, arms.engine_of), compares=CANDIDATE in arms.names
+    )
 
 
 def directory_of(home: Path, identity: str) -> Path:
     """Return the directory of the unfinished measurement of this identity, or of a new one."""
     key = hashlib.sha256(identity.encode()).hexdigest()[:8]
-    numbers = sorted((int(p.name.split("-")[1]) for p in home.glob(f"{key}-*") if p.is_dir()), reverse=True)
+    numbers = sorted(
+        (int(p.name.split("-")[1]) for p in home.glob(f"{key}-*") if p.is_dir()), reverse=True
+    )
     last = numbers[0] if numbers else 0
     current = home / f"{key}-{last}"
     if last and not (current / "operations" / f"bench-{current.name}" / "finished.json").exists():
@@ -196,4 +220,7 @@ def _earlier(home: Path, name: str) -> int:
     key, _, number = name.rpartition("-")
     ended = (home / f"{key}-{n}" for n in range(1, int(number)))
     records = (LocalStore(d, who()).load(f"bench-{d.name}", "finished") or {} for d in ended)
-    return sum(record.get("outcome") in (Outcome.REJECT.value, Outcome.UNDECIDED.value) for record in records)
+    return sum(
+        record.get("outcome") in (Outcome.REJECT.value, Outcome.UNDECIDED.value)
+        for record in records
+    )

@@ -73,7 +73,9 @@ def plan_rounds(
     )
 
 
-def recorded_noise(session: Session, entries: Iterable[Entry] | None = None) -> MeasurementNoise | None:
+def recorded_noise(
+    session: Session, entries: Iterable[Entry] | None = None
+) -> MeasurementNoise | None:
     """The noise of the service's last rollout that measured five rounds or more; None without one, or where its
     records cannot be read. ``entries``: the ledger, where it was read."""
     for operation, finished in finished_runs(session, entries):
@@ -82,7 +84,9 @@ def recorded_noise(session: Session, entries: Iterable[Entry] | None = None) -> 
     return None
 
 
-def calibration_noise(meter: Meter, endpoint: Endpoint, workload: Workload, policy: Policy) -> MeasurementNoise:
+def calibration_noise(
+    meter: Meter, endpoint: Endpoint, workload: Workload, policy: Policy
+) -> MeasurementNoise:
     """Measure the noise on one engine that plays both arms, for two rounds. It gets the last prompts of each class,
     which a measurement seldom reaches.
 
@@ -95,7 +99,9 @@ def calibration_noise(meter: Meter, endpoint: Endpoint, workload: Workload, poli
             size = workload.requests_of(cell)
             prompts = workload.traffic_of(cell).prompts[::-1][repeat * size :][:size]
             for arm in (BASELINE, CANDIDATE):
-                sent = meter.send(endpoint, LoadOrder(prompts, cell, workload.max_tokens, salt=token_hex(16)))
+                sent = meter.send(
+                    endpoint, LoadOrder(prompts, cell, workload.max_tokens, salt=token_hex(16))
+                )
                 try:
                     blocks.append(sent.block(cell, arm=arm, repeat=repeat, prompts=prompts))
                 except (BlockError, CounterError) as error:
@@ -103,7 +109,9 @@ def calibration_noise(meter: Meter, endpoint: Endpoint, workload: Workload, poli
                         f"the noise of the serving engine cannot be measured: {error}",
                         hint="give --repeats in place of --detect",
                     ) from error
-    noise = MeasurementNoise.of(Analysis.of(blocks, policy), f"{CALIBRATION_ROUNDS} calibration rounds")
+    noise = MeasurementNoise.of(
+        Analysis.of(blocks, policy), f"{CALIBRATION_ROUNDS} calibration rounds"
+    )
     if noise is None:
         raise MpctlError(
             "the calibration rounds have no figures: no request was answered",

@@ -59,7 +59,9 @@ def write_run(path: str, run: Run) -> None:
     """
     target = Path(path)
     data = json.dumps(run.to_record(), allow_nan=False).encode()
-    write_whole(target, gzip.compress(data, mtime=0) if target.suffix == ".gz" else data, option="--run")
+    write_whole(
+        target, gzip.compress(data, mtime=0) if target.suffix == ".gz" else data, option="--run"
+    )
 
 
 def choose_file(path: str | None, run_id: str) -> str:
@@ -73,7 +75,11 @@ def choose_file(path: str | None, run_id: str) -> str:
     if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise InputError(f"{parent} is not a writable directory", field="--run")
     if Path(file).exists() and not _holds(file, run_id):
-        raise InputError("exists already and is not this measurement", file=file, hint="choose another file with --run")
+        raise InputError(
+            "exists already and is not this measurement",
+            file=file,
+            hint="choose another file with --run",
+        )
     return file
 
 
@@ -106,7 +112,11 @@ def rollouts_of(session: Session, entries: Iterable[Entry] | None = None) -> lis
 
 
 def finished_runs(
-    session: Session, entries: Iterable[Entry] | None = None, *, warn: bool = False, without_rounds: bool = False
+    session: Session,
+    entries: Iterable[Entry] | None = None,
+    *,
+    warn: bool = False,
+    without_rounds: bool = False,
 ) -> Iterator[tuple[Operation, FinishedRun]]:
     """The rollouts of a service that measured, the newest first; those whose records cannot be read are left out.
     ``entries``: the ledger, where it was read; ``warn``: name what is left out; ``without_rounds``: also rollouts whose
@@ -131,7 +141,9 @@ def measured_by(session: Session, operation: Operation) -> FinishedRun | None:
     run = records.judged()
     if not run.blocks and run.answers is None:
         return None
-    return FinishedRun(run, f"{session.namespace}/{session.name}", max(records.rounds(), 1), workload.repeats)
+    return FinishedRun(
+        run, f"{session.namespace}/{session.name}", max(records.rounds(), 1), workload.repeats
+    )
 
 
 _ARMS = ("baseline", "candidate")
@@ -187,9 +199,13 @@ def _combined(first: str, second: str, *, force: bool) -> tuple[Run, tuple[str, 
             hint="--force compares them anyway",
         )
     if baseline.client != candidate.client:
-        differing += (f"load client: {baseline.client or 'unknown'} and {candidate.client or 'unknown'}",)
+        differing += (
+            f"load client: {baseline.client or 'unknown'} and {candidate.client or 'unknown'}",
+        )
     joined = combine(baseline, arms[0], candidate, arms[1])
-    return replace(joined, accepted=accepted_names(joined.arms) if force else joined.accepted), differing
+    return replace(
+        joined, accepted=accepted_names(joined.arms) if force else joined.accepted
+    ), differing
 
 
 def _split(text: str) -> tuple[str, str | None]:

@@ -61,7 +61,9 @@ class Change:
     @property
     def refusals(self) -> tuple[Finding, ...]:
         """Findings that forbid the change."""
-        return tuple(f for f in self.findings if f.severity == "refuse" and f.id not in self.ignored)
+        return tuple(
+            f for f in self.findings if f.severity == "refuse" and f.id not in self.ignored
+        )
 
     @property
     def record(self) -> str:
@@ -101,7 +103,9 @@ class Change:
     def diff(self, now: str = "live") -> str:
         """The change to the manifest. ``now``: what the manifest without it is."""
         name = self.before.name
-        return unified(self.old_text, self.new_text, (f"{name} ({now})", f"{name} ({self.spec.describe()})"))
+        return unified(
+            self.old_text, self.new_text, (f"{name} ({now})", f"{name} ({self.spec.describe()})")
+        )
 
     def report(self, console: Console) -> None:
         """Show the choice of the draft, the findings, and what could not be checked."""
@@ -129,7 +133,9 @@ class Change:
                 console.note(f"unchecked: {line}")
         if folds:
             names = ", ".join(line.partition(":")[0] for line in lacking)
-            console.note(f"unchecked for lack of facts ({len(lacking)} checks; -v names the facts): {names}")
+            console.note(
+                f"unchecked for lack of facts ({len(lacking)} checks; -v names the facts): {names}"
+            )
 
     def report_draft(self, console: Console) -> None:
         """Show why the draft was chosen, where the user named none."""
@@ -145,8 +151,12 @@ def unified(before: str, after: str, names: tuple[str, str]) -> str:
     are masked. Their own lines are compared: a secret that changed is a difference, too.
     """
     lines = difflib.unified_diff(_with_masked(before), _with_masked(after), *names)
-    shown = [f"{line[:1]}{line.rpartition(_MASKED)[2]}" if _MASKED in line else line for line in lines]
-    text = "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
+    shown = [
+        f"{line[:1]}{line.rpartition(_MASKED)[2]}" if _MASKED in line else line for line in lines
+    ]
+    text = "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown
+    )
     return masked(text.rstrip("\n"))
 
 
@@ -157,7 +167,10 @@ def _with_masked(text: str) -> list[str]:
     """Lines of a manifest, each followed by what may be shown of it."""
     pairs = zip(text.split("\n"), masked(text).split("\n"), strict=True)
     lines = [f"{line}{_MASKED}{shown}\n" for line, shown in pairs]
-    return [*lines[:-1], *([] if text.endswith("\n") or not text else [lines[-1].removesuffix("\n")])]
+    return [
+        *lines[:-1],
+        *([] if text.endswith("\n") or not text else [lines[-1].removesuffix("\n")]),
+    ]
 
 
 _UNKNOWN_LOAD = Load()
@@ -177,23 +190,37 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     ask_hub = source.asks_hub and method is not None and method.loads_weights
     kserve = request.staging.kserve_version or (source.kserve_version() if source.stages else None)
     target = resolve_target(
-        source, listing=request.target_listing, ask_hub=ask_hub, kserve=kserve, release=request.engine_version
+        source,
+        listing=request.target_listing,
+        ask_hub=ask_hub,
+        kserve=kserve,
+        release=request.engine_version,
     )
     selection = select_draft(target, request, config)
     spec, notes = build_spec(request, selection, config)
     pinned = spec.settings.get("revision")
     revision = pinned if isinstance(pinned, str) else None
-    draft = read_facts(source, spec.draft, listing=request.draft_listing, ask_hub=ask_hub, revision=revision)
+    draft = read_facts(
+        source, spec.draft, listing=request.draft_listing, ask_hub=ask_hub, revision=revision
+    )
     draft = with_published_facts(draft, spec, target, request)
     staged = StagedDraft(spec)
     if source.stages:
-        staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)
+        staged = stage_draft(
+            source, target, spec, request.staging, draft=draft, selection=selection
+        )
     notes = (*notes, *_runtime_findings(target.service), *source.path_findings())
     if findings := annex.find("card-findings"):
         notes = (*notes, *findings(source, spec.draft, target.service, load.prompts))
-    asks_gpu = spec.draft is not None or asks_for(spec, "gpu") or load_known_bad(request.known_bad).asks_for_gpu(spec)
+    asks_gpu = (
+        spec.draft is not None
+        or asks_for(spec, "gpu")
+        or load_known_bad(request.known_bad).asks_for_gpu(spec)
+    )
     gpu = request.gpu or (source.gpu() if asks_gpu else None)
-    preflight = Preflight(request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu))
+    preflight = Preflight(
+        request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu)
+    )
     setting: dict[str, Any] | None = target.service.speculation()
     old_spec = from_config(setting)
     old_text, new_text = source.text(), source.with_speculation(staged.spec.config(), staged.edit)
@@ -241,7 +268,11 @@ def _runtime_findings(service: Service) -> tuple[Finding, ...]:
     users_kind = _USERS.get(service.kind)
     if users_kind is None:
         return ()
-    users = f"{', '.join(service.endpoints)} in this file" if service.endpoints else "none is in this file"
+    users = (
+        f"{', '.join(service.endpoints)} in this file"
+        if service.endpoints
+        else "none is in this file"
+    )
     where = "in any namespace" if service.kind == "ClusterServingRuntime" else "in its namespace"
     return (
         Finding(

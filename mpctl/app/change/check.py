@@ -87,7 +87,11 @@ class Preflight:
             no_memory = str(error) if spec.draft is not None else ""
         of_memory = memory_findings(memory) if memory else ()
         known_bad = load_known_bad(request.known_bad)
-        of_rules, matches, lacking = preflight_findings(spec, facts), match(spec, facts), unknowns(spec, facts)
+        of_rules, matches, lacking = (
+            preflight_findings(spec, facts),
+            match(spec, facts),
+            unknowns(spec, facts),
+        )
         every = (
             *self.notes,
             *of_rules,
@@ -101,11 +105,18 @@ class Preflight:
             else finding
             for finding in every
         )
-        unknown = sorted(set(request.ignored) - {finding.id for finding in findings} - _known_ids(known_bad))
+        unknown = sorted(
+            set(request.ignored) - {finding.id for finding in findings} - _known_ids(known_bad)
+        )
         if unknown:
-            refusals = ", ".join(f.id for f in findings if f.severity == "refuse") or "nothing that refuses"
+            refusals = (
+                ", ".join(f.id for f in findings if f.severity == "refuse")
+                or "nothing that refuses"
+            )
             raise InputError(
-                f"unknown finding: {', '.join(unknown)}", field="--ignore", hint=f"the preflight found {refusals}"
+                f"unknown finding: {', '.join(unknown)}",
+                field="--ignore",
+                hint=f"the preflight found {refusals}",
             )
         unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
         unchecked = (
@@ -143,10 +154,16 @@ _WITHOUT_RULE = frozenset((
 
 def _known_ids(known_bad: KnownBad) -> frozenset[str]:
     """Every finding there is: overriding one that was not found does no harm, and scripts name the same for all."""
-    return _WITHOUT_RULE | {rule.id for rule in RULES} | {f"{PREFIX}{row.id}" for row in known_bad.rows}
+    return (
+        _WITHOUT_RULE
+        | {rule.id for rule in RULES}
+        | {f"{PREFIX}{row.id}" for row in known_bad.rows}
+    )
 
 
-def estimate_memory(target: UnchangedService, draft: ModelFacts | None, conditions: Conditions) -> Estimate:
+def estimate_memory(
+    target: UnchangedService, draft: ModelFacts | None, conditions: Conditions
+) -> Estimate:
     """The KV pool before and after. A GPU that is not in the table is as good as none.
 
     Raises:
@@ -166,11 +183,16 @@ def estimate_memory(target: UnchangedService, draft: ModelFacts | None, conditio
         numbers.max_model_len,
         gib,
         numbers.utilisation,
-        numbers.max_num_seqs or (None if gpu is None or gib is None else default_sequences(gpu, gib)),
+        numbers.max_num_seqs
+        or (None if gpu is None or gib is None else default_sequences(gpu, gib)),
         numbers.tensor_parallel,
         numbers.kv_element_bytes,
         conditions.load.concurrency,
     )
-    joined = DraftMemory(draft.weight_gib / served.tensor_parallel, kv_bytes_of(draft.shape, served))
+    joined = DraftMemory(
+        draft.weight_gib / served.tensor_parallel, kv_bytes_of(draft.shape, served)
+    )
     logged = None if log is None else read_log(log)
-    return estimate(shape, joined, served, log=logged, target_gib=loaded_gib(target.service, facts, shape))
+    return estimate(
+        shape, joined, served, log=logged, target_gib=loaded_gib(target.service, facts, shape)
+    )

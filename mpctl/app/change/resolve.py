@@ -42,7 +42,11 @@ def load_known_bad(path: str | None) -> KnownBad:
     Raises:
         InputError: the file cannot be read or used; with file, line and field.
     """
-    return shipped_known_bad() if path is None else read_known_bad(read_file(path, "--known-bad"), path)
+    return (
+        shipped_known_bad()
+        if path is None
+        else read_known_bad(read_file(path, "--known-bad"), path)
+    )
 
 
 class Checkpoint(NamedTuple):
@@ -53,7 +57,12 @@ class Checkpoint(NamedTuple):
 
 
 def read_facts(
-    source: Source, name: str | None, *, listing: str | None, ask_hub: bool, revision: str | None = None
+    source: Source,
+    name: str | None,
+    *,
+    listing: str | None,
+    ask_hub: bool,
+    revision: str | None = None,
 ) -> Checkpoint:
     """Return the facts of a path, of a repository, or of ``hf://`` with a repository.
 
@@ -70,9 +79,13 @@ def read_facts(
         return Checkpoint(facts)
     repository, _, pinned = name.removeprefix("hf://").partition(":")
     if not REPOSITORY.fullmatch(repository):
-        return Checkpoint(unread=f"{name} was not read: {source.paths}; a listing tells what a pod sees there")
+        return Checkpoint(
+            unread=f"{name} was not read: {source.paths}; a listing tells what a pod sees there"
+        )
     if not ask_hub:
-        return Checkpoint(unread=f"{repository} is not on this machine, and a file is judged without asking a hub")
+        return Checkpoint(
+            unread=f"{repository} is not on this machine, and a file is judged without asking a hub"
+        )
     from mpctl.platform.checkpoints import Unavailable, read_hub
 
     try:
@@ -99,7 +112,12 @@ class UnchangedService:
 
 
 def resolve_target(
-    source: Source, *, listing: str | None, ask_hub: bool, kserve: str | None, release: str | None = None
+    source: Source,
+    *,
+    listing: str | None,
+    ask_hub: bool,
+    kserve: str | None,
+    release: str | None = None,
 ) -> UnchangedService:
     """Read the service and the checkpoint of its target: its argument, or the storage that is mounted at that path.
     ``release``: that of the engine, as the user says.
@@ -111,10 +129,16 @@ def resolve_target(
     model = source.target_of(service)
     if model is None or model.startswith("/"):
         mounted = (storage for storage in service.storage if storage.uri.startswith("hf://"))
-        model = next((s.uri for s in mounted if model is None or is_below(model, s.mount_path)), model)
+        model = next(
+            (s.uri for s in mounted if model is None or is_below(model, s.mount_path)), model
+        )
     revision = service.command.get("revision")
     checkpoint = read_facts(source, model, listing=listing, ask_hub=ask_hub, revision=revision)
-    engine = source.release(service) if release is None else _stated_engine(source.engine_version(service), release)
+    engine = (
+        source.release(service)
+        if release is None
+        else _stated_engine(source.engine_version(service), release)
+    )
     return UnchangedService(service, engine, checkpoint, kserve)
 
 
@@ -122,7 +146,11 @@ def _stated_engine(image: str | None, release: str) -> str | None:
     """The engine's release as the user says, whatever its image's tag."""
     engine = engine_release(ASCEND if ASCEND in (image or "") else None, [release])
     if parse_version(engine) is None:
-        raise InputError(f"{release} is no release of vLLM", field="--engine-version", hint="--engine-version 0.32.0")
+        raise InputError(
+            f"{release} is no release of vLLM",
+            field="--engine-version",
+            hint="--engine-version 0.32.0",
+        )
     return engine
 
 
@@ -142,7 +170,9 @@ class Selection:
     reason: str | None = None
 
 
-def select_draft(target: UnchangedService, request: SpeculationRequest, config: Mapping[str, Any]) -> Selection:
+def select_draft(
+    target: UnchangedService, request: SpeculationRequest, config: Mapping[str, Any]
+) -> Selection:
     """The draft named by option or setting, else the catalogue's first for the service's target.
 
     Raises:
@@ -151,7 +181,11 @@ def select_draft(target: UnchangedService, request: SpeculationRequest, config: 
             runs the method.
     """
     method = METHODS.get(request.method)
-    named = request.draft or "model" in config or any(text.startswith("model=") for text in request.settings)
+    named = (
+        request.draft
+        or "model" in config
+        or any(text.startswith("model=") for text in request.settings)
+    )
     if method is None or not method.loads_weights or named:
         return Selection(request.draft, {})
     if not method.has_proposer:
@@ -168,7 +202,9 @@ def select_draft(target: UnchangedService, request: SpeculationRequest, config: 
     if choice is None:
         return Selection(None, {})
     fp8 = "fp8" in (name or "").lower() or (command.get("quantization") or "").startswith("fp8")
-    return Selection(choice.draft.repo, dict(choice.draft.settings(fp8_target=fp8)), choice.draft, choice.reason)
+    return Selection(
+        choice.draft.repo, dict(choice.draft.settings(fp8_target=fp8)), choice.draft, choice.reason
+    )
 
 
 def with_published_facts(
@@ -184,7 +220,11 @@ def with_published_facts(
     shape, use = (model_shape(spec.draft), use_by_name(spec.draft)) if small else (None, None)
     if method is None or (published is None and shape is None and use is None):
         return draft
-    facts = ModelFacts(trained_for=published.target if published else None, draft_kind=method.checkpoint, no_text=use)
+    facts = ModelFacts(
+        trained_for=published.target if published else None,
+        draft_kind=method.checkpoint,
+        no_text=use,
+    )
     if shape is not None:
         facts = replace(facts, vocab=shape.vocab, params_b=shape.params_b)
     return draft._replace(facts=facts)
@@ -211,7 +251,9 @@ def spec_of_file(path: str, request: SpeculationRequest | None = None) -> Specul
     """
     spec = from_config(read_config(f"@{path}"))
     if not spec.written and spec.written is not None:
-        raise InputError("names no method", file=path, field="method", hint='write {"method": "ngram", ...}')
+        raise InputError(
+            "names no method", file=path, field="method", hint='write {"method": "ngram", ...}'
+        )
     wanted = request or SpeculationRequest(spec.method)
     return replace(wanted, method=spec.method, config=None if spec.is_none else f"@{path}")
 
@@ -227,6 +269,9 @@ def build_spec(
     written = {key.replace("-", "_") for key in config}
     of_card = {key: value for key, value in selection.settings.items() if key not in written}
     spec, notes = build(
-        request.method, draft=selection.draft, sets=request.settings, config={**of_card, **config} or None
+        request.method,
+        draft=selection.draft,
+        sets=request.settings,
+        config={**of_card, **config} or None,
     )
     return spec, tuple(notes)

@@ -15,7 +15,10 @@ from mpctl.manifest.engine.engine_port import port_of
 from mpctl.methods import Finding
 from mpctl.methods.preflight.drain import SHORT_S, RouteLimit, path_findings
 
-_STACK, _KAITO = "https://github.com/vllm-project/production-stack", "https://github.com/kaito-project/kaito"
+_STACK, _KAITO = (
+    "https://github.com/vllm-project/production-stack",
+    "https://github.com/kaito-project/kaito",
+)
 _CONFIG = ("KAITO restarts no pod when a ConfigMap changes", f"{_KAITO}, ComputeHash (2026-08)")
 # Kinds whose controller leaves pods as they are when only their engine's arguments change: why, source, what replaces
 # the pods.
@@ -36,9 +39,13 @@ class FileSource(Source):
     asks_hub = False
     stages = True
 
-    def __init__(self, path: str, name: str | None, *, runtimes: bool = False, service: Service | None = None) -> None:
+    def __init__(
+        self, path: str, name: str | None, *, runtimes: bool = False, service: Service | None = None
+    ) -> None:
         """``runtimes``: read the runtime that services share; ``service``: what was read from the file already."""
-        self._service = service or load_one(read_file(path, "the manifest"), name, file=path, runtimes=runtimes)
+        self._service = service or load_one(
+            read_file(path, "the manifest"), name, file=path, runtimes=runtimes
+        )
         self._folder = Path.cwd() if path == "-" else Path(path).resolve().parent
         self.name, self.namespace = self._service.name, self._service.namespace or ""
 
@@ -70,7 +77,9 @@ class FileSource(Source):
 
     def folder(self, name: str | None) -> Path | None:
         """A folder next to the file; a path inside the container is none."""
-        folder = self._folder / Path(name).expanduser() if name and not name.startswith("/") else None
+        folder = (
+            self._folder / Path(name).expanduser() if name and not name.startswith("/") else None
+        )
         return folder if folder is not None and folder.is_dir() else None
 
     def path_findings(self) -> tuple[Finding, ...]:
@@ -83,7 +92,8 @@ class FileSource(Source):
                 return ()
             reason, origin, words = kind
             todo = (
-                f"'{commands.kubectl(*words.format(self.name).split(), namespace=self.namespace)}' once it is applied"
+                f"'{commands.kubectl(*words.format(self.name).split(), namespace=self.namespace)}' "
+                "once it is applied"
             )
             return (Finding("pods-left-alone", "warn", reason, origin, todo),)
         pod, container = read
@@ -102,7 +112,12 @@ def source_of_model(model: str) -> FileSource:
     commands name what the reader fills in."""
     engine = {"name": "vllm", "image": "vllm/vllm-openai", "args": ["--model", model]}
     pod = {"template": {"spec": {"containers": [engine]}}}
-    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "SERVICE"}, "spec": pod}
+    manifest = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "SERVICE"},
+        "spec": pod,
+    }
     return FileSource(".", None, service=load_one(json.dumps(manifest), None, file=model))
 
 

@@ -35,13 +35,22 @@ def check_options(request: SpeculationRequest) -> None:
     """
     staging = request.staging
     if staging.kserve_version and release(staging.kserve_version) is None:
-        raise InputError(f"{staging.kserve_version!r} is no version", field="--kserve", hint="such as 0.20")
-    for field, size in (("--node-disk", staging.node_disk_gib), ("--draft-size", staging.draft_size_gib)):
+        raise InputError(
+            f"{staging.kserve_version!r} is no version", field="--kserve", hint="such as 0.20"
+        )
+    for field, size in (
+        ("--node-disk", staging.node_disk_gib),
+        ("--draft-size", staging.draft_size_gib),
+    ):
         if size is not None and not 0 < size < float("inf"):
             raise InputError(f"{size:g} is no size in GiB", field=field)
     cluster_of(staging)  # which refuses names
     if request.gpu is not None and gpu_gib(request.gpu) is None:
-        raise InputError(f"{request.gpu!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}")
+        raise InputError(
+            f"{request.gpu!r} is not in the table",
+            field="--gpu",
+            hint=f"known: {', '.join(gpus())}",
+        )
 
 
 def cluster_of(request: StagingRequest, kserve: str | None = None) -> StagingCluster:
@@ -78,7 +87,10 @@ def stage_draft(
     bare = without_draft(before)
     if bare is not before and is_below(spec.draft, DRAFT_MOUNT):
         bare = before  # it names what is staged already
-    size, entry = request.draft_size_gib or (draft.facts.weight_gib if draft.facts else None), selection.entry
+    size, entry = (
+        request.draft_size_gib or (draft.facts.weight_gib if draft.facts else None),
+        selection.entry,
+    )
     if size is None and entry is not None:
         size = entry.loaded_gib or (None if entry.size_b is None else entry.size_b * 2e9 / 2**30)
     revision, facts = spec.settings.get("revision"), target.checkpoint.facts
@@ -111,17 +123,28 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
     source = "kserve/kserve v0.19.0 and v0.20.0, restated in mpctl/staging/kserve_storage.py"
     notes = (f"{plan.mode}: {plan.reason}; {'; '.join(plan.steps)}", *plan.warnings)
     if plan.mode == "present":
-        source, notes = "the manifest's mounts; their contents cannot be listed from here", plan.warnings
+        source, notes = (
+            "the manifest's mounts; their contents cannot be listed from here",
+            plan.warnings,
+        )
     if plan.mode == "present" and plan.unmounted:
         reason = f"{plan.warnings[0]}; otherwise the engine ends at its start"
         remedy = "mount it, or name its files with --draft-listing where the image holds it"
         return (Finding("draft-unmounted", "refuse", reason, source, remedy),)
     findings = [
-        Finding("draft-staging", "note", text, source, "the stage command with the same options explains it")
+        Finding(
+            "draft-staging",
+            "note",
+            text,
+            source,
+            "the stage command with the same options explains it",
+        )
         for text in notes
     ]
     if plan.mode != "present" and plan.prepares:
-        reason = f"{plan.steps[0]}; the pod would not start, or the engine would not find {plan.path}"
+        reason = (
+            f"{plan.steps[0]}; the pod would not start, or the engine would not find {plan.path}"
+        )
         remedy = "the stage command with the same options prints what to prepare; once it is there"
         findings.insert(0, Finding("draft-not-staged", "refuse", reason, source, remedy))
     return tuple(findings)

@@ -60,7 +60,14 @@ def credential(request: ConnectRequest) -> str:
     except (ValueError, KeyError, TypeError):
         raise InputError("is not what kubectl sends", field="KUBERNETES_EXEC_INFO") from None
     if version not in {f"{API}/v1", f"{API}/v1beta1"}:
-        raise InputError(f"asks for {version}", field="KUBERNETES_EXEC_INFO", hint="update kubectl to 1.22 or later")
+        raise InputError(
+            f"asks for {version}",
+            field="KUBERNETES_EXEC_INFO",
+            hint="update kubectl to 1.22 or later",
+        )
     token = open_cloud(parse_cluster(request.cluster), profile=request.profile).token()
-    status = {"token": token.value, "expirationTimestamp": token.expires.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    status = {
+        "token": token.value,
+        "expirationTimestamp": token.expires.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
     return json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})

@@ -21,7 +21,9 @@ class Diagnosis:
     @property
     def counts(self) -> dict[str, int]:
         """The number of findings of each severity, the worst first."""
-        return {severity: sum(f.severity == severity for f in self.findings) for severity in SEVERITIES}
+        return {
+            severity: sum(f.severity == severity for f in self.findings) for severity in SEVERITIES
+        }
 
 
 def diagnose_cluster(place: Place, *, all_namespaces: bool) -> Diagnosis:

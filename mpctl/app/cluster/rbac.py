@@ -7,7 +7,13 @@ from typing import Any
 from mpctl.app.environment_requests import RbacRequest
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.access.calls import CallRow, needs
-from mpctl.platform.kubernetes.access.rbac import Subject, admission_policies, require_name, roles, subject_of
+from mpctl.platform.kubernetes.access.rbac import (
+    Subject,
+    admission_policies,
+    require_name,
+    roles,
+    subject_of,
+)
 from mpctl.platform.kubernetes.load_job.job_manifest import KINDS, VARIABLES, job_rules
 
 
@@ -21,7 +27,9 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
     if request.cluster_wide and namespace:
         raise InputError("cannot be combined with -n", field="--cluster-wide")
     if not request.cluster_wide and not namespace:
-        raise InputError("required", field="--namespace", hint="-n NAME, or --cluster-wide for all namespaces")
+        raise InputError(
+            "required", field="--namespace", hint="-n NAME, or --cluster-wide for all namespaces"
+        )
     if namespace:
         require_name(namespace, "--namespace", dots=False)
     for secret in request.secrets:
@@ -33,7 +41,9 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
         hint = "leave one out: the policies refuse a training Job, which runs a command of its user's choice"
         raise InputError("cannot be combined with --admission-policy", field="--drafts", hint=hint)
     if request.admission_policy and not subjects:
-        raise InputError("needs --to", field="--admission-policy", hint="name the operators to limit with --to")
+        raise InputError(
+            "needs --to", field="--admission-policy", hint="name the operators to limit with --to"
+        )
     if request.allow_in_job and not request.admission_policy:
         raise InputError("needs --admission-policy", field="--allow-in-job")
     manifests = roles(
@@ -50,7 +60,10 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
     if not request.admission_policy:
         return manifests
     rules = job_rules(_allowed(text) for text in request.allow_in_job)
-    return (*manifests, *admission_policies(namespace, subjects, job_rules=rules, job_variables=VARIABLES))
+    return (
+        *manifests,
+        *admission_policies(namespace, subjects, job_rules=rules, job_variables=VARIABLES),
+    )
 
 
 _EVERYONE = {
@@ -78,7 +91,9 @@ def _warning(subject: Subject, role: str) -> str:
     if namespace and not group:
         return f"{subject_name}: whoever has the role edit in namespace {namespace} can act as its service accounts"
     if name.startswith("system:"):
-        return f"{subject_name} belongs to Kubernetes itself: name the user or group of your operators"
+        return (
+            f"{subject_name} belongs to Kubernetes itself: name the user or group of your operators"
+        )
     return ""
 
 
@@ -86,7 +101,9 @@ def _allowed(text: str) -> tuple[str, str]:
     kind, _, name = text.partition(":")
     if kind not in KINDS or not name:
         forms = ", ".join(f"{kind}:NAME" for kind in KINDS)
-        raise InputError(f"{text!r} is not a field of a load Job", field="--allow-in-job", hint=f"write {forms}")
+        raise InputError(
+            f"{text!r} is not a field of a load Job", field="--allow-in-job", hint=f"write {forms}"
+        )
     return kind, name
 
 

@@ -94,7 +94,11 @@ def measured_ratios(operation: Operation) -> tuple[MeasuredRatio, ...]:
         return ()
     ratios = []
     for rule in RATIOS:
-        values = [r.value for r in verdict.rules if r.rule == rule and r.value is not None] if verdict else []
+        values = (
+            [r.value for r in verdict.rules if r.rule == rule and r.value is not None]
+            if verdict
+            else []
+        )
         if values:
             ratios.append(MeasuredRatio(rule, (min(values), max(values)), len(values)))
     return tuple(ratios)
@@ -125,7 +129,9 @@ def read_revision(session: Session, number: int) -> Revision:
     chosen = next((r for r in revisions if r.number == number), None)
     if chosen is None:
         numbers = ", ".join(str(r.number) for r in revisions) or "none"
-        raise InputError(f"{session.title} has no revision {number}; known: {numbers}", field="--revision")
+        raise InputError(
+            f"{session.title} has no revision {number}; known: {numbers}", field="--revision"
+        )
     return chosen
 
 
@@ -149,7 +155,9 @@ def diff_of_manifest(source: Source, request: DiffRequest) -> str:
         InputError: no change is named, or it cannot be prepared.
     """
     if not request.speculation.method:
-        raise InputError("a manifest has no revisions", field="-f", hint="name the change with --spec METHOD")
+        raise InputError(
+            "a manifest has no revisions", field="-f", hint="name the change with --spec METHOD"
+        )
     if request.revision is not None:
         raise InputError("cannot be combined with -f", field="--revision")
     return prepare(source, request.speculation).diff("in the file")
@@ -158,14 +166,20 @@ def diff_of_manifest(source: Source, request: DiffRequest) -> str:
 def _since(session: Session, number: int | None) -> str:
     live, revisions = session.platform.read(), session.store.revisions()
     if number is None:
-        serving = live_revisions(session.store.entries())  # a rejected candidate was never the service
-        chosen = next((r for r in reversed(revisions) if r.text != live.text and r.number in serving), None)
+        serving = live_revisions(
+            session.store.entries()
+        )  # a rejected candidate was never the service
+        chosen = next(
+            (r for r in reversed(revisions) if r.text != live.text and r.number in serving), None
+        )
         if chosen is None:
             session.console.note(f"{session.title} has no other revision than the present one")
             return ""
     else:
         chosen = next((r for r in revisions if r.number == number), None)
         if chosen is None:
-            raise InputError(f"{session.title} has no revision {number}", hint=session.command("history"))
+            raise InputError(
+                f"{session.title} has no revision {number}", hint=session.command("history")
+            )
     names = (f"{session.name} (revision {chosen.number})", f"{session.name} (live)")
     return unified(chosen.text, live.text, names)

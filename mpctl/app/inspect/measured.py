@@ -22,7 +22,9 @@ from mpctl.report.values import Report
 from mpctl.rollout.operation import Operation
 
 
-def find_source(place: Place, console: Console, run: str | None, service: str | None) -> FinishedRun:
+def find_source(
+    place: Place, console: Console, run: str | None, service: str | None
+) -> FinishedRun:
     """Return the measurement of a file, of a named rollout, or of the last rollout that measured.
 
     Raises:
@@ -62,10 +64,14 @@ def _measures(session: Session) -> str:
     return f"'{rollout}' and '{bench}' measure"
 
 
-def _of_rollout(session: Session, rollouts: list[Operation], name: str) -> tuple[Operation, FinishedRun]:
+def _of_rollout(
+    session: Session, rollouts: list[Operation], name: str
+) -> tuple[Operation, FinishedRun]:
     operation = _pick(session, rollouts, name)
     if session.store.load(operation.plan.workload, "workload") is None:
-        raise MpctlError(f"workload of {operation.id} of {session.title} not found", hint=_measures(session))
+        raise MpctlError(
+            f"workload of {operation.id} of {session.title} not found", hint=_measures(session)
+        )
     source = measured_by(session, operation)
     if source is None:
         raise InputError(
@@ -126,7 +132,9 @@ def report_on(source: FinishedRun, *, policy_file: str | None = None) -> Measure
         InputError: the file cannot be used.
     """
     analysis, verdict = source.judge(read_policy(policy_file) if policy_file else None)
-    return MeasuredReport(source.run, build_report(source.run, analysis, verdict, service=source.service))
+    return MeasuredReport(
+        source.run, build_report(source.run, analysis, verdict, service=source.service)
+    )
 
 
 def require_writable(path: Path, *, force: bool) -> None:
@@ -141,7 +149,9 @@ def require_writable(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise InputError("is a directory", file=file, field=field)
     if path.exists() and not force and not _is_report(path):
-        raise InputError("exists already and is not a report", file=file, hint="choose another file, or --force")
+        raise InputError(
+            "exists already and is not a report", file=file, hint="choose another file, or --force"
+        )
 
 
 def _is_report(path: Path) -> bool:
@@ -205,6 +215,8 @@ def _memory_floor_ms(request: ExplainRequest) -> float | None:
     if weights is None and bandwidth is None:
         return None
     if weights is None or bandwidth is None:
-        option, other = ("--bandwidth", "--weights-gb") if weights is None else ("--weights-gb", "--bandwidth")
+        option, other = (
+            ("--bandwidth", "--weights-gb") if weights is None else ("--weights-gb", "--bandwidth")
+        )
         raise InputError(f"needs {other} too", field=option)
     return memory_floor_ms(weights * 1e9, bandwidth * 1e9)

@@ -67,4 +67,6 @@ def list_drafts(request: DraftsRequest) -> DraftList:
         drafts = [draft for group in catalogue.drafts.values() for draft in group]
     else:
         drafts = list(catalogue.of(request.target))
-    return DraftList(tuple(d for d in drafts if request.method in (None, d.method)), catalogue.sources)
+    return DraftList(
+        tuple(d for d in drafts if request.method in (None, d.method)), catalogue.sources
+    )

@@ -105,12 +105,18 @@ def render(source: Source, console: Console, request: RenderRequest) -> Rendered
     change.report(console)
     change.require_allowed()
     text = change.new_text
-    if change.spec.is_none and text != change.old_text and (entries := _single_storage(source.service())):
+    if (
+        change.spec.is_none
+        and text != change.old_text
+        and (entries := _single_storage(source.service()))
+    ):
         console.note(
             f"spec.predictor.storageUris stays with {entries}: if the draft had moved it there from storageUri, "
             "git revert or a rollback restores that"
         )
     if request.candidate:
-        behind = "" if change.old_text.endswith("\n") else "\n"  # >> appends to a file's last line as it is
+        behind = (
+            "" if change.old_text.endswith("\n") else "\n"
+        )  # >> appends to a file's last line as it is
         text = f"{behind}---\n{candidate_manifest(text, source.name)}"
     return Rendered(text, change)

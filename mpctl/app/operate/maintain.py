@@ -41,10 +41,14 @@ def abandon(session: Session) -> tuple[Operation, ...]:
     operation = unfinished_operation(entries) or unfinished_refresh(entries)
     if operation is None:
         return ()
-    if session.platform.live_text() is not None and (owner := session.ownership_warning(force=True)) is not None:
+    if (
+        session.platform.live_text() is not None
+        and (owner := session.ownership_warning(force=True)) is not None
+    ):
         session.console.warn(owner)
     question = (
-        f"{operation.id} of {session.title} ({operation.plan.spec_text}) ends here; the service stays as it is now"
+        f"{operation.id} of {session.title} ({operation.plan.spec_text}) ends here; "
+        "the service stays as it is now"
     )
     session.console.confirm(f"{question}\nContinue ({session.place})?")
     with session.store.lease("abandon"), session.context() as context:
@@ -72,7 +76,9 @@ def retire(session: Session) -> OperationOutcome:
         elif decision.plan is not None:
             operation = runner.open_plan(context, decision.plan)
         if operation is None:
-            return OperationOutcome.nothing_to_do(session, f"{session.title} has no retained baseline")
+            return OperationOutcome.nothing_to_do(
+                session, f"{session.title} has no retained baseline"
+            )
         return carry_out(session, context, operation)
 
 
@@ -84,7 +90,10 @@ def decide_retirement(session: Session) -> Decision:
     """
     entries = session.store.entries()
     return decide_retire(
-        retirement_plan(session), session.platform.read(), unfinished_operation(entries), unfinished_retirement(entries)
+        retirement_plan(session),
+        session.platform.read(),
+        unfinished_operation(entries),
+        unfinished_retirement(entries),
     )
 
 
@@ -184,7 +193,10 @@ def unlock(session: Session, *, force: bool = False) -> Operation | None:
         Cancelled: the user declined.
     """
     if not isinstance(session.store, KubernetesStore):
-        raise InputError("a lock of this machine ends with the process that holds it", hint=session.command("status"))
+        raise InputError(
+            "a lock of this machine ends with the process that holds it",
+            hint=session.command("status"),
+        )
     console, store, lease = session.console, session.store, session.store.held
     holder = lease.read()
     entries, operation, unreadable = _readable(session, store)
@@ -195,7 +207,9 @@ def unlock(session: Session, *, force: bool = False) -> Operation | None:
             raise unreadable  # what stops the commands is no lock, and force does not mend it
         return None
     if holder is not None:
-        under_way = f"; {operation.id} is at {operation.begun or 'rest'}" if operation is not None else ""
+        under_way = (
+            f"; {operation.id} is at {operation.begun or 'rest'}" if operation is not None else ""
+        )
         console.note(f"{session.title} is held by {holder.describe()}{under_way}")
         if not force:
             lease.require_dead(holder)
@@ -205,7 +219,9 @@ def unlock(session: Session, *, force: bool = False) -> Operation | None:
         console.note(f"tampering: {session.title}: {missing}")
         console.confirm(f"Continue {session.title} with the {len(entries)} entries that are left?")
         lease.forget_entries()
-    console.note(f"{session.title} is free{'; its ledger still cannot be read' if unreadable else ''}")
+    console.note(
+        f"{session.title} is free{'; its ledger still cannot be read' if unreadable else ''}"
+    )
     return operation
 
 
@@ -256,7 +272,8 @@ def _purge(session: Session, *, force: bool) -> RecordCounts:
     elif lost:
         numbers = ", ".join(str(number) for number in lost)
         consequence += (
-            f"\nrevision{'s' if len(lost) > 1 else ''} {numbers} cannot be restored afterwards: no other copy is known"
+            f"\nrevision{'s' if len(lost) > 1 else ''} {numbers} cannot be restored afterwards: "
+            "no other copy is known"
         )
     session.console.confirm(
         f"Delete {recorded.describe()} of {session.title} ({session.place})?\n{consequence}",

@@ -39,7 +39,9 @@ def require_server(dry_run: DryRun, platform: str) -> None:
     """
     if dry_run is DryRun.SERVER and platform == "local":
         raise InputError(
-            "the local platform has no server to ask", field="--dry-run", hint="--dry-run=client makes the same checks"
+            "the local platform has no server to ask",
+            field="--dry-run",
+            hint="--dry-run=client makes the same checks",
         )
 
 
@@ -63,7 +65,9 @@ class OperationOutcome:
     note: str = ""  # why nothing was to be done
     preview: Preview | None = None  # of a dry run
     pool: str = ""  # the KV pool that the engine logged, compared with the estimate
-    restored: RestoredService | None = None  # what runs after a rollback, read from the live service
+    restored: RestoredService | None = (
+        None  # what runs after a rollback, read from the live service
+    )
     run: Run | None = None  # what was measured
 
     @classmethod
@@ -129,7 +133,11 @@ def _rules(verdict: Verdict | None, ending: Ending) -> str:
     """The rules that decided, by name: their messages are in the outcome's table. Empty without a verdict."""
     if verdict is None:
         return ""
-    deciding = (GateOutcome.FAIL,) if ending is Ending.REJECTED else (GateOutcome.MISSING, GateOutcome.UNDECIDED)
+    deciding = (
+        (GateOutcome.FAIL,)
+        if ending is Ending.REJECTED
+        else (GateOutcome.MISSING, GateOutcome.UNDECIDED)
+    )
     names = tuple(dict.fromkeys(r.rule for r in verdict.rules if r.outcome in deciding))
     verb = "failed" if ending is Ending.REJECTED else "could not decide"
     return f"{', '.join(names)} {verb}" if names else ""
@@ -170,7 +178,9 @@ def _undone_rollout(session: Session, operation: Operation) -> Operation:
         return operation
     by_id = {other.id: other for other in operations(session.store.entries())}
     undone = by_id.get(operation.plan.rollback.undoes or "")
-    while undone is not None and undone.plan.kind is Kind.ROLLBACK:  # a rollback that a foreign change stopped
+    while (
+        undone is not None and undone.plan.kind is Kind.ROLLBACK
+    ):  # a rollback that a foreign change stopped
         undone = by_id.get(undone.plan.rollback.undoes or "")
     return undone if undone is not None and undone.ending in _FAILED else operation
 
@@ -184,7 +194,9 @@ def confirm_resume(session: Session, operation: Operation) -> None:
         Tampered: a manifest is not the one that the ledger names.
     """
     plan = operation.read(session.store.revisions()).plan
-    session.console.note(f"resuming {operation.id}, opened {operation.opened_at} by {operation.who}")
+    session.console.note(
+        f"resuming {operation.id}, opened {operation.opened_at} by {operation.who}"
+    )
     if operation.who == who() or session.platform.live_text() is None:
         return
     diff = preview(session, plan, "").diff

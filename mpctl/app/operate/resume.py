@@ -8,13 +8,20 @@ from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resum
 from mpctl.app.planned_workload import read_split, read_traffic, remembered_classes
 from mpctl.app.session.base import Session
 from mpctl.experiment.prompt_files import Prompt
-from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_refresh, unfinished_retirement
+from mpctl.rollout.operation import (
+    Operation,
+    unfinished_operation,
+    unfinished_refresh,
+    unfinished_retirement,
+)
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.revision import text_digest
 from mpctl.rollout.steps.measure import stored_workload, verdict_of
 
 
-def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, ...] = ()) -> OperationOutcome:
+def run(
+    session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, ...] = ()
+) -> OperationOutcome:
     """Continue a rollout, rollback or retirement from its last finished step. ``prompts`` and ``workloads``: classes of
     traffic as the rollout was given them, since no record keeps their texts; without them, the files that the rollout
     read on this machine.
@@ -28,10 +35,17 @@ def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, .
         operation = _unfinished(session)
         if operation is None:
             refresh = unfinished_refresh(session.store.entries())
-            training = "" if refresh is None else f"; '{session.command('watch')}' carries {refresh.id} on"
-            return OperationOutcome.nothing_to_do(session, f"{session.title} has no unfinished operation{training}")
+            training = (
+                "" if refresh is None else f"; '{session.command('watch')}' carries {refresh.id} on"
+            )
+            return OperationOutcome.nothing_to_do(
+                session, f"{session.title} has no unfinished operation{training}"
+            )
         confirm_resume(session, operation)
-        classes = (*map(read_traffic, prompts), *(traffic for file in workloads for traffic in read_split(file)))
+        classes = (
+            *map(read_traffic, prompts),
+            *(traffic for file in workloads for traffic in read_split(file)),
+        )
         prompts_by_class = {traffic.name: traffic.prompts for traffic in classes}
         prompts_by_class = prompts_by_class or _remembered_prompts(session, operation)
         with session.context() as context:
@@ -44,7 +58,9 @@ def _remembered_prompts(session: Session, operation: Operation) -> dict[str, tup
     if plan.kind is not Kind.ROLLOUT or not plan.workload or verdict_of(operation):
         return {}
     workload = stored_workload(session.store, operation)
-    recorded = {} if workload is None else {traffic.name: traffic.digest() for traffic in workload.traffic}
+    recorded = (
+        {} if workload is None else {traffic.name: traffic.digest() for traffic in workload.traffic}
+    )
     reread: dict[str, tuple[Prompt, ...]] = {}
     for traffic, file in remembered_classes(plan.workload):
         if recorded.get(traffic.name) == traffic.digest():
@@ -63,4 +79,8 @@ def _unfinished(session: Session) -> Operation | None:
     operation, retirement = unfinished_operation(entries), unfinished_retirement(entries)
     if operation is not None or retirement is None:
         return operation
-    return retirement if text_digest(session.platform.live_text() or "") == retirement.plan.goal.digest else None
+    return (
+        retirement
+        if text_digest(session.platform.live_text() or "") == retirement.plan.goal.digest
+        else None
+    )

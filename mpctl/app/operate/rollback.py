@@ -25,8 +25,14 @@ def run(session: Session, request: RollbackRequest) -> OperationOutcome:
     """
     ready_timeout_s = session.ready_timeout_s(request.ready_timeout_s)
     decision = decide(session, request, ready_timeout_s)
-    if decision.act is Act.ALREADY and request.dry_run is DryRun.NONE and session.holder() is not None:
-        with session.store.lease("rollback"):  # what a live holder is about to change may not be recorded yet
+    if (
+        decision.act is Act.ALREADY
+        and request.dry_run is DryRun.NONE
+        and session.holder() is not None
+    ):
+        with session.store.lease(
+            "rollback"
+        ):  # what a live holder is about to change may not be recorded yet
             decision = decide(session, request, ready_timeout_s)
     if decision.act is Act.ALREADY:
         return OperationOutcome.nothing_to_do(session, _already(session, request, decision))
@@ -88,7 +94,9 @@ def decide(session: Session, request: RollbackRequest, ready_timeout_s: float) -
     if not request.exact:
         decision = keep_foreign_changes(decision, live, history, serving=serving)
     # An operation that is undone has a timeout of its own.
-    if decision.plan is not None and (request.ready_timeout_s is not None or decision.plan.rollback.undoes is None):
+    if decision.plan is not None and (
+        request.ready_timeout_s is not None or decision.plan.rollback.undoes is None
+    ):
         decision = replace(decision, plan=replace(decision.plan, ready_timeout_s=ready_timeout_s))
     if decision.plan is not None and request.by:
         decision = replace(decision, plan=replace(decision.plan, why=request.why, by=request.by))
@@ -108,11 +116,15 @@ def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
     if retained.arm != plan.arm.id:
         return plan, (f"{ends}: it is not what is restored",)
     if retained.pods_ready < retained.pods:
-        return plan, (f"{ends}: {retained.pods_ready} of its pods are ready, the service has {retained.pods}",)
+        return plan, (
+            f"{ends}: {retained.pods_ready} of its pods are ready, the service has {retained.pods}",
+        )
     try:
         # Whoever writes the route: it is restored once the service is.
         route = session.platform.route(retained.route, (), force=True)
-        return replace(plan, rollback=replace(plan.rollback, uses_retained_baseline=True), route=route), ()
+        return replace(
+            plan, rollback=replace(plan.rollback, uses_retained_baseline=True), route=route
+        ), ()
     except (InputError, Refused) as error:
         return plan, (f"{ends}: {error.message}",)
 
@@ -123,13 +135,24 @@ def explain_rollback(session: Session, plan: Plan) -> str:
     if plan.strategy is Strategy.SIDE_BY_SIDE:
         down = "no downtime"
     if session.platform.replaces_pods_itself:
-        down = "the old pod stops before the new one starts" if plan.downtime else f"a new pod first, {ROLLING}"
-        down += session.start_time() + f", at most {plan.ready_timeout_s:.0f} s for each to become ready"
+        down = (
+            "the old pod stops before the new one starts"
+            if plan.downtime
+            else f"a new pod first, {ROLLING}"
+        )
+        down += (
+            session.start_time()
+            + f", at most {plan.ready_timeout_s:.0f} s for each to become ready"
+        )
     if plan.rollback.uses_retained_baseline and plan.route is not None:
-        moved = f"one write gives the retained baseline all traffic of HTTPRoute {plan.route['name']}"
+        moved = (
+            f"one write gives the retained baseline all traffic of HTTPRoute {plan.route['name']}"
+        )
         down = f"{moved}, then the service is restored: {down}"
     if plan.rollback.kept_fields:
         down += f"; kept as others changed it: {', '.join(plan.rollback.kept_fields)}"
     if plan.overwrites:
-        down += "; the live manifest was changed by another writer and is recorded as a revision first"
+        down += (
+            "; the live manifest was changed by another writer and is recorded as a revision first"
+        )
     return f"{session.title}: back to {plan.spec_text} ({plan.why}); {down}"

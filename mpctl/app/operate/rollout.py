@@ -50,7 +50,9 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     """
     console = session.console
     if request.signing.key is not None:
-        annex.need("require-signer")(request.signing)  # a key that cannot sign stops the rollout before it starts
+        annex.need("require-signer")(
+            request.signing
+        )  # a key that cannot sign stops the rollout before it starts
     workload = read_workload_with_notes(console, request.measurement)
     request = _with_best_method(session, request, workload)
     prompts = tuple(prompt for kind in workload.traffic for prompt in kind.prompts)
@@ -63,8 +65,12 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     workload, power_sentence = _with_rounds(session, request, workload, unfinished, entries)
     planner, prediction = RolloutPlanner(session, request, change, session.load_place), None
     fit = planner.fit_request(workload, unfinished, entries)
-    decision = decide_rollout(planner.plan(fit), session.platform.read(), unfinished, holder=session.holder())
-    nothing_to_do = OperationOutcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")
+    decision = decide_rollout(
+        planner.plan(fit), session.platform.read(), unfinished, holder=session.holder()
+    )
+    nothing_to_do = OperationOutcome.nothing_to_do(
+        session, f"{session.title} already runs {change.spec.describe()}"
+    )
     if decision.act is Act.ALREADY:
         return nothing_to_do
     opens = decision.act is Act.OPEN
@@ -91,11 +97,17 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
 
 
 def _explanation(session: Session, plan: Plan, fit: Fit) -> str:
-    reasons = (explain_rollout(session, plan, fit.workload), fit.placement_reason, fit.fidelity_reason)
+    reasons = (
+        explain_rollout(session, plan, fit.workload),
+        fit.placement_reason,
+        fit.fidelity_reason,
+    )
     return "\n".join(filter(None, reasons))
 
 
-def _load_place(session: Session, request: RolloutRequest, unfinished: Operation | None = None) -> str:
+def _load_place(
+    session: Session, request: RolloutRequest, unfinished: Operation | None = None
+) -> str:
     measurement = request.measurement
     return choose_load_place(measurement.load, session.platform.name, unfinished=unfinished)
 
@@ -112,7 +124,9 @@ def _execute(
     """Carry out the rollout under the service's lease, and sign its verdict where asked; None where the service already
     runs the spec."""
     with session.store.lease("rollout"), session.context() as without_prompts:
-        context = replace(without_prompts, prompts={kind.name: kind.prompts for kind in fit.workload.traffic})
+        context = replace(
+            without_prompts, prompts={kind.name: kind.prompts for kind in fit.workload.traffic}
+        )
         operation = _resume_or_open(context, session, planner, fit, plan)
         if operation is None:
             return None
@@ -123,14 +137,22 @@ def _execute(
     return outcome
 
 
-def _with_pool_compared(session: Session, change: Change, outcome: OperationOutcome) -> OperationOutcome:
+def _with_pool_compared(
+    session: Session, change: Change, outcome: OperationOutcome
+) -> OperationOutcome:
     """The outcome with the KV pool of the engine's log beside the estimate of the preflight."""
     memory = change.checked.memory
     log = None if memory is None else session.engine_log()
-    return outcome if memory is None or log is None else replace(outcome, pool=compare_with_log(memory, log) or "")
+    return (
+        outcome
+        if memory is None or log is None
+        else replace(outcome, pool=compare_with_log(memory, log) or "")
+    )
 
 
-def _checked_under_users_load(session: Session, change: Change, measured_load: Load, fit: Fit) -> Change:
+def _checked_under_users_load(
+    session: Session, change: Change, measured_load: Load, fit: Fit
+) -> Change:
     """Check the change under the users' load as well, which it carries after a promotion, and report what that finds
     beyond the measurement's load.
 
@@ -151,7 +173,9 @@ def _resume_or_open(
 ) -> Operation | None:
     """Decide again under the lease: the service may have changed since the user was asked. None where it already runs
     the spec."""
-    decision = decide_rollout(plan, session.platform.read(), unfinished_operation(session.store.entries()))
+    decision = decide_rollout(
+        plan, session.platform.read(), unfinished_operation(session.store.entries())
+    )
     if decision.act is Act.ALREADY:
         return None
     if decision.operation is not None:
@@ -159,11 +183,14 @@ def _resume_or_open(
         return decision.operation
     session.store.save(plan.workload, "workload", fit.workload.to_record(), only=True)
     return runner.open_plan(
-        context, planner.plan(planner.with_current_route(fit), plan.prediction, session.platform.scaling())
+        context,
+        planner.plan(planner.with_current_route(fit), plan.prediction, session.platform.scaling()),
     )
 
 
-def _with_best_method(session: Session, request: RolloutRequest, workload: Workload) -> RolloutRequest:
+def _with_best_method(
+    session: Session, request: RolloutRequest, workload: Workload
+) -> RolloutRequest:
     """The request with the plan's best method where it asks for ``auto``.
 
     Raises:
@@ -175,7 +202,8 @@ def _with_best_method(session: Session, request: RolloutRequest, workload: Workl
     unfinished = unfinished_operation(session.store.entries())
     if unfinished is not None:
         raise Conflict(
-            f"{unfinished.id} of {session.title} is unfinished", hint=f"{session.command('resume')} continues it"
+            f"{unfinished.id} of {session.title} is unfinished",
+            hint=f"{session.command('resume')} continues it",
         )
     best = annex.need("choose-method")(session, request.speculation, workload.concurrency)
     return replace(request, speculation=best)
@@ -197,7 +225,9 @@ def _with_variants(
         return stored.with_prompts({kind.name: kind.prompts for kind in workload.traffic}.get)
     with session.context() as context:
         live = measured_engine(context, Arm(session.platform.read().text), None)
-        return with_variants(workload, measurement, [live.endpoint], named=adapters_named(session.service().command))
+        return with_variants(
+            workload, measurement, [live.endpoint], named=adapters_named(session.service().command)
+        )
 
 
 def _with_rounds(
@@ -214,7 +244,9 @@ def _with_rounds(
     """
     measurement = request.measurement
     if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
-        return workload if measurement.detect is None else with_unfinished_rounds(workload, session, unfinished), ""
+        return workload if measurement.detect is None else with_unfinished_rounds(
+            workload, session, unfinished
+        ), ""
     policy = read_policy(measurement.policy)
 
     def calibrate() -> MeasurementNoise:
@@ -225,13 +257,20 @@ def _with_rounds(
                 hint="leave out --detect in the dry run",
             )
         session.load_place = _load_place(session, request)
-        session.console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise")
+        session.console.step(
+            "calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise"
+        )
         with session.context() as context:
             live = measured_engine(context, Arm(session.platform.read().text), None)
             return calibration_noise(context.meter, live.endpoint, workload, policy)
 
     return plan_rounds(
-        measurement, workload, policy, recorded_noise(session, entries), calibrate, _requested_order(request)
+        measurement,
+        workload,
+        policy,
+        recorded_noise(session, entries),
+        calibrate,
+        _requested_order(request),
     )
 
 

@@ -26,7 +26,14 @@ from mpctl.gate.policy import Policy
 from mpctl.methods.preflight.known_bad import PREFIX
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Ending, Operation
-from mpctl.rollout.placement import PlacementWishes, Room, at_users_load, choose_placement, in_turns, share_of
+from mpctl.rollout.placement import (
+    PlacementWishes,
+    Room,
+    at_users_load,
+    choose_placement,
+    in_turns,
+    share_of,
+)
 from mpctl.rollout.plan import BakePlan, Kind, Plan, Strategy, TrafficPlan, UsersPlan
 from mpctl.rollout.ports import Arm, Demand
 from mpctl.rollout.revision import Manifest
@@ -67,18 +74,29 @@ class Fit:
 class RolloutPlanner:
     """Plans one rollout of a change."""
 
-    def __init__(self, session: Session, request: RolloutRequest, change: Change, load: str) -> None:
+    def __init__(
+        self, session: Session, request: RolloutRequest, change: Change, load: str
+    ) -> None:
         self._session, self._request, self._change, self._load = session, request, change, load
         self._arm = Arm(change.new_text)
         measurement = request.measurement
         self._policy = (
-            read_policy(measurement.policy) if measurement.limits is None else Policy.from_record(measurement.limits)
+            read_policy(measurement.policy)
+            if measurement.limits is None
+            else Policy.from_record(measurement.limits)
         )
         if change.spec.config() is None:
             # Taking speculation away is judged by speed and output; there are no drafts to count.
-            self._policy = Policy.from_record({**self._policy.to_record(), "min_tokens_per_step": 0})
+            self._policy = Policy.from_record(
+                {**self._policy.to_record(), "min_tokens_per_step": 0}
+            )
 
-    def plan(self, fit: Fit, prediction: dict[str, Any] | None = None, scaling: dict[str, Any] | None = None) -> Plan:
+    def plan(
+        self,
+        fit: Fit,
+        prediction: dict[str, Any] | None = None,
+        scaling: dict[str, Any] | None = None,
+    ) -> Plan:
         """Pin everything that the rollout will do."""
         request, change = self._request, self._change
         traffic, service = request.traffic, change.before
@@ -100,7 +118,9 @@ class RolloutPlanner:
             scaling=scaling,
             load=self._load,
             route=fit.route,
-            traffic=TrafficPlan(traffic.steps_percent, traffic.step_duration_s, traffic.mirror_percent),
+            traffic=TrafficPlan(
+                traffic.steps_percent, traffic.step_duration_s, traffic.mirror_percent
+            ),
             deletes_retained_baseline=fit.deletes_retained_baseline,
             by=request.by,
             cause=request.cause,
@@ -112,7 +132,9 @@ class RolloutPlanner:
             engine=engine_of(service, change.target.engine, target_name_of(service)),
         )
 
-    def fit_request(self, workload: Workload, unfinished: Operation | None, entries: Iterable[Entry]) -> Fit:
+    def fit_request(
+        self, workload: Workload, unfinished: Operation | None, entries: Iterable[Entry]
+    ) -> Fit:
         """Return what the request says. Where it leaves a choice to mpctl, the unfinished rollout has made it: the same
         command continues that."""
         begun = unfinished.plan if unfinished is not None else None
@@ -120,7 +142,9 @@ class RolloutPlanner:
         fidelity = self._request.fidelity or (FULL if risks else QUICK)
         if self._request.fidelity is None and begun is not None and begun.kind is Kind.ROLLOUT:
             fidelity = begun.fidelity
-        fidelity_reason = f"answers are compared in full (--fidelity full): {risks}" if risks else ""
+        fidelity_reason = (
+            f"answers are compared in full (--fidelity full): {risks}" if risks else ""
+        )
         fit = Fit(
             workload,
             Strategy.SIDE_BY_SIDE,
@@ -150,11 +174,16 @@ class RolloutPlanner:
 
         def same_prompts(operation: Operation) -> bool:
             stored = stored_workload(self._session.store, operation)
-            return stored is None or {kind.name: kind.digest() for kind in stored.traffic} == prompts
+            return (
+                stored is None or {kind.name: kind.digest() for kind in stored.traffic} == prompts
+            )
 
         def could_decide(operation: Operation) -> bool:
             rules = verdict.rules if (verdict := verdict_of(operation)) else ()
-            return any(rule.rule == "time per token" and rule.interval and rule.interval.closed for rule in rules)
+            return any(
+                rule.rule == "time per token" and rule.interval and rule.interval.closed
+                for rule in rules
+            )
 
         candidates = [
             operation
@@ -173,9 +202,13 @@ class RolloutPlanner:
         rows = [f.id for f in change.findings if f.id.startswith(PREFIX) and f.severity != "note"]
         risks = {
             "requests bring tools or several turns": any(
-                asks_for_more_than_a_text(prompt) for kind in workload.traffic for prompt in kind.prompts
+                asks_for_more_than_a_text(prompt)
+                for kind in workload.traffic
+                for prompt in kind.prompts
             ),
-            "the model is a hybrid": facts is not None and facts.shape is not None and facts.shape.hybrid,
+            "the model is a hybrid": facts is not None
+            and facts.shape is not None
+            and facts.shape.hybrid,
             f"the engine has {', '.join(parsers)}": parsers,
             f"the preflight found {', '.join(rows)}": rows,
         }
@@ -200,7 +233,10 @@ class RolloutPlanner:
                 f"{users.describe()}, and the baseline cannot be measured while they do; nothing runs beside it, "
                 f"either: {refused.message}",
                 hint="; ".join(
-                    filter(None, (refused.hint, "take the service out of traffic before a change in place"))
+                    filter(
+                        None,
+                        (refused.hint, "take the service out of traffic before a change in place"),
+                    )
                 ),
             ) from refused
         choice = choose_placement(users, self._room(fit, users, wishes), wishes)
@@ -211,7 +247,9 @@ class RolloutPlanner:
             placement=placement,
             users=users,
             users_share_percent=choice.share if placement is Placement.SPLIT else 0,
-            route=self._users_route(placement, users.pods) if placement.users_set_load else fit.route,
+            route=self._users_route(placement, users.pods)
+            if placement.users_set_load
+            else fit.route,
             placement_reason=choice.describe(),
         )
 
@@ -227,13 +265,17 @@ class RolloutPlanner:
         side_by_side = fit.strategy is Strategy.SIDE_BY_SIDE
         bake_s = request.traffic.bake_s
         if bake_s is None:  # the watch observes the service anyway
-            bake_s = BAKE_S if platform.replaces_pods_itself and side_by_side and not request.by else 0.0
+            bake_s = (
+                BAKE_S if platform.replaces_pods_itself and side_by_side and not request.by else 0.0
+            )
         fit = replace(fit, route=self._traffic_route(fit.strategy, bake_s))
         retained = platform.retained_baseline()
         notes: tuple[str, ...] = ()
         if retained is not None:
             fit = replace(fit, deletes_retained_baseline=True)
-            notes = (f"the baseline that is retained since {retained.since} ends first: its GPUs are needed",)
+            notes = (
+                f"the baseline that is retained since {retained.since} ends first: its GPUs are needed",
+            )
         # Downtime is only taken where nothing else fits.
         demand = Demand(
             self._arm,
@@ -256,13 +298,22 @@ class RolloutPlanner:
             notes = (f"{refused.message}; the service is changed in place", *notes)
             return replace(fit, strategy=Strategy.IN_PLACE, notes=notes)
         fit = replace(fit, downtime=demand.downtime, bake_s=bake_s, notes=notes)
-        if not (bake_s and platform.replaces_pods_itself and side_by_side) or request.traffic.keep_baseline:
+        if (
+            not (bake_s and platform.replaces_pods_itself and side_by_side)
+            or request.traffic.keep_baseline
+        ):
             return fit
         try:
             route = fit.route or platform.route(request.traffic.route, (), force=request.force)
             platform.check(Demand(self._arm, side_by_side=True, retain=True))
         except (InputError, NotPermitted, Refused) as error:
-            return replace(fit, notes=(*notes, f"a rollback during the bake takes an engine start: {error.message}"))
+            return replace(
+                fit,
+                notes=(
+                    *notes,
+                    f"a rollback during the bake takes an engine start: {error.message}",
+                ),
+            )
         return replace(fit, route=route, bake_baseline=True)
 
     def with_current_route(self, fit: Fit) -> Fit:
@@ -271,7 +322,9 @@ class RolloutPlanner:
             return fit
         traffic, route = self._request.traffic, self._session.platform.route
         steps, mirror = traffic.steps_percent, traffic.mirror_percent
-        return replace(fit, route=route(fit.route["name"], steps, mirror=mirror, force=self._request.force))
+        return replace(
+            fit, route=route(fit.route["name"], steps, mirror=mirror, force=self._request.force)
+        )
 
     def _traffic_route(self, strategy: Strategy, bake_s: float) -> dict[str, Any] | None:
         """The users' HTTPRoute, where the rollout shifts traffic or retains the baseline in a cluster."""
@@ -280,7 +333,8 @@ class RolloutPlanner:
         if not moves and not (traffic.keep_baseline and platform.replaces_pods_itself):
             if traffic.route is not None and not bake_s:
                 raise InputError(
-                    "a route is only used by --mirror, --traffic-steps, --keep-baseline and --bake", field="--route"
+                    "a route is only used by --mirror, --traffic-steps, --keep-baseline and --bake",
+                    field="--route",
                 )
             return None
         if platform.replaces_pods_itself and strategy is not Strategy.SIDE_BY_SIDE:
@@ -291,7 +345,9 @@ class RolloutPlanner:
                 hint="--strategy side-by-side",
             )
         force = self._request.force
-        return platform.route(traffic.route, traffic.steps_percent, mirror=traffic.mirror_percent, force=force)
+        return platform.route(
+            traffic.route, traffic.steps_percent, mirror=traffic.mirror_percent, force=force
+        )
 
     def _users_route(self, placement: Placement, pods: int) -> dict[str, Any]:
         """The HTTPRoute that copies or splits users' requests while the arms are measured."""
@@ -311,12 +367,22 @@ class RolloutPlanner:
             return error.message
         return ""
 
-    def _workload_beside_users(self, workload: Workload, placement: Placement, users: UserLoad) -> Workload:
+    def _workload_beside_users(
+        self, workload: Workload, placement: Placement, users: UserLoad
+    ) -> Workload:
         """The workload of a placement: at the users' own load on a copy of the baseline, unless the request names
         one."""
         measurement = self._request.measurement
-        if placement.copies_baseline and not measurement.concurrency and not measurement.requests_per_s:
-            rounds = None if measurement.rounds is None and measurement.detect is None else workload.repeats
+        if (
+            placement.copies_baseline
+            and not measurement.concurrency
+            and not measurement.requests_per_s
+        ):
+            rounds = (
+                None
+                if measurement.rounds is None and measurement.detect is None
+                else workload.repeats
+            )
             workload = at_users_load(workload, users, rounds=rounds)
         return in_turns(workload) if placement is Placement.TURNS else workload
 
@@ -330,7 +396,9 @@ class RolloutPlanner:
                 hint="--measure-on split, or leave it out",
             )
         share, mirror = traffic.users_share_percent, traffic.mirror_percent
-        return PlacementWishes(placement, share, mirror, traffic.measure_limit_s, self._policy.max_pod_gap)
+        return PlacementWishes(
+            placement, share, mirror, traffic.measure_limit_s, self._policy.max_pod_gap
+        )
 
     def _room(self, fit: Fit, users: UserLoad, wishes: PlacementWishes) -> Room:
         """Read what can run beside the service; nothing where no user was ever seen and none was asked for."""
@@ -344,7 +412,9 @@ class RolloutPlanner:
             return Room(0, fault=fault, start_s=start_s, block_s=block_s)
         engines, shortage = 2, ""
         try:
-            self._session.platform.check(Demand(self._arm, side_by_side=True, pair=True, load_job=self._load == "job"))
+            self._session.platform.check(
+                Demand(self._arm, side_by_side=True, pair=True, load_job=self._load == "job")
+            )
         except Refused as refused:
             engines, shortage = 1, refused.message
         return Room(
@@ -408,9 +478,13 @@ def _sent(session: Session, engines: Mapping[str, Counters]) -> float:
 def _recorded_requests(run: Run) -> float:
     """Requests to one arm of a measurement: timed ones with their warm-ups, answers that were compared and scored, and
     the untimed ones before the rounds."""
-    timed = max((sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in run.arms), default=0)
+    timed = max(
+        (sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in run.arms), default=0
+    )
     compared = run.answers.requests if run.answers else 0
-    untimed = sum(max(burst.requests - compared, 0) for burst in run.bursts.values())  # each counts the compared, too
+    untimed = sum(
+        max(burst.requests - compared, 0) for burst in run.bursts.values()
+    )  # each counts the compared, too
     scored = sum(check.scored for check in (run.answers, run.round_answers) if check)
     return _WARM_UPS * timed + compared + untimed + scored
 
@@ -437,7 +511,8 @@ def _require_limits(policy: Policy, users: UserLoad) -> None:
 def _block_s(workload: Workload, answer_s: float) -> float:
     """Predicted time of all planned prompts to one arm."""
     return workload.repeats * math.fsum(
-        workload.requests_of(cell) * (answer_s / cell.concurrency if cell.rate is None else 1 / cell.rate)
+        workload.requests_of(cell)
+        * (answer_s / cell.concurrency if cell.rate is None else 1 / cell.rate)
         for cell in workload.cells
     )
 
@@ -509,7 +584,9 @@ def describe_rollback(session: Session, plan: Plan) -> str:
     )
     if plan.keep_baseline:
         return immediate
-    cost = "as long as one engine start" + (" for each pod" if session.platform.replaces_pods_itself else "")
+    cost = "as long as one engine start" + (
+        " for each pod" if session.platform.replaces_pods_itself else ""
+    )
     if plan.bake.seconds and (
         plan.bake.restarts_baseline
         or (not session.platform.replaces_pods_itself and plan.strategy is Strategy.SIDE_BY_SIDE)

@@ -20,7 +20,12 @@ from mpctl.errors import Cancelled, InputError, MpctlError
 from mpctl.manifest import Service
 from mpctl.methods.versions import engine_release
 from mpctl.rollout.ledger import lost_history
-from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_refresh, unfinished_retirement
+from mpctl.rollout.operation import (
+    Operation,
+    unfinished_operation,
+    unfinished_refresh,
+    unfinished_retirement,
+)
 from mpctl.rollout.plan import Kind
 
 if TYPE_CHECKING:
@@ -57,11 +62,17 @@ def find_platform(context: str | None, kubeconfig: str | None) -> str:
 
     if next(iter(service_dirs()), None) is not None:
         return "local"
-    from mpctl.platform.kubernetes.api.connection import VARIABLE, kubeconfig_files, missing_kubeconfig, reachable
+    from mpctl.platform.kubernetes.api.connection import (
+        VARIABLE,
+        kubeconfig_files,
+        missing_kubeconfig,
+        reachable,
+    )
 
     if os.environ.get(VARIABLE) and not kubeconfig_files(None):
         raise InputError(
-            missing_kubeconfig(), hint=f"correct or unset {VARIABLE}, or choose this machine with --platform local"
+            missing_kubeconfig(),
+            hint=f"correct or unset {VARIABLE}, or choose this machine with --platform local",
         )
     return "kubernetes" if reachable(None, None) else "local"
 
@@ -217,7 +228,9 @@ class Session(Source):
     platform: Platform
     store: Store
     load_place: str | None = None  # None: that of the unfinished rollout
-    scope = "rollout"  # the purpose of a load client in the cluster; each purpose has its own client
+    scope = (
+        "rollout"  # the purpose of a load client in the cluster; each purpose has its own client
+    )
 
     @property
     def title(self) -> str:
@@ -252,7 +265,9 @@ class Session(Source):
 
         return engine_of(service, self.engine_version(service), target_name_of(service))
 
-    def ask(self, asks: Sequence[Ask], *, salt: str = "", alternatives: int = 0, turn: int = 0) -> tuple[Answer, ...]:
+    def ask(
+        self, asks: Sequence[Ask], *, salt: str = "", alternatives: int = 0, turn: int = 0
+    ) -> tuple[Answer, ...]:
         """Ask the service as its users do, one request after the other.
 
         Raises:
@@ -298,7 +313,10 @@ class Session(Source):
         if holder is None:  # while an operator writes, the two were not read at one moment
             if operation is not None:
                 resume, rollback = self.command("resume"), self.command("rollback")
-                problems = (*problems, f"{operation.id} was interrupted: {resume} continues it, {rollback} undoes it")
+                problems = (
+                    *problems,
+                    f"{operation.id} was interrupted: {resume} continues it, {rollback} undoes it",
+                )
             problems = (*problems, *lost_history(entries, revisions))
         return Status(
             namespace=self.namespace,
@@ -350,7 +368,9 @@ class Session(Source):
         operation = unfinished_operation(entries)
         if operation is None and (retirement := unfinished_retirement(entries)) is not None:
             hint = f"run '{self.command('retire')}' to continue it"
-            return Cancelled(f"interrupted; {retirement.id} of {self.title} is unfinished", hint=hint)
+            return Cancelled(
+                f"interrupted; {retirement.id} of {self.title} is unfinished", hint=hint
+            )
         if operation is None:
             return Cancelled(f"interrupted; {self.title} has no unfinished operation")
         step = f" at step {operation.begun}" if operation.begun else ""
@@ -397,24 +417,35 @@ def choose(
     matching = [(ns, n) for ns, n in services if n == name]
     if len(matching) > 1:
         spaces = ", ".join(ns for ns, _ in matching)
-        raise InputError(f"service {name} exists in several namespaces: {spaces}", hint="choose a namespace with -n")
+        raise InputError(
+            f"service {name} exists in several namespaces: {spaces}",
+            hint="choose a namespace with -n",
+        )
     if not matching:
         import difflib
 
         if "/" in name:
-            raise ServiceNotFound(f"service {name}: not found{where}", hint=_no_service(services, name, elsewhere))
+            raise ServiceNotFound(
+                f"service {name}: not found{where}", hint=_no_service(services, name, elsewhere)
+            )
         if others := elsewhere(name):
             raise ServiceNotFound(
                 f"service {name}: not found{where}; one of that name is in namespace {', '.join(others)}",
                 hint=f"add -n {others[0]}",
             )
         near = difflib.get_close_matches(name, [n for _, n in services], n=1)
-        hint = f"did you mean {near[0]}" if near else f"run '{commands.line('status', '-A')}' to list services; {none}"
+        hint = (
+            f"did you mean {near[0]}"
+            if near
+            else f"run '{commands.line('status', '-A')}' to list services; {none}"
+        )
         raise ServiceNotFound(f"service {name}: not found{where}", hint=hint)
     return matching[0]
 
 
-def _no_service(services: list[tuple[str, str]], text: str, elsewhere: Callable[[str], Sequence[str]]) -> str:
+def _no_service(
+    services: list[tuple[str, str]], text: str, elsewhere: Callable[[str], Sequence[str]]
+) -> str:
     """The hint for a name with a slash, which no service has: ``text`` is NAMESPACE/SERVICE, or a model's name."""
     namespace, _, name = text.partition("/")
     if (namespace, name) in services or namespace in elsewhere(name):

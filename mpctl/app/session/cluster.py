@@ -41,7 +41,13 @@ from mpctl.platform.kubernetes.api.kinds import (
     ObjectKind,
 )
 from mpctl.platform.kubernetes.api.listing import ListingClient
-from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, COPY_SUFFIX, LEDGER, PART_LABEL, service_of_ledger
+from mpctl.platform.kubernetes.api.names import (
+    CANDIDATE_SUFFIX,
+    COPY_SUFFIX,
+    LEDGER,
+    PART_LABEL,
+    service_of_ledger,
+)
 from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.gpu_capacity import gpu_product
@@ -70,7 +76,12 @@ class ClusterSession(Session):
     platform: KubernetesPlatform
 
     def __init__(
-        self, client: Client, namespace: str, name: str, console: Console, resource: ObjectKind = INFERENCE_SERVICE
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        console: Console,
+        resource: ObjectKind = INFERENCE_SERVICE,
     ) -> None:
         self.name, self.namespace, self.console = name, namespace, console
         self.client = client
@@ -106,7 +117,9 @@ class ClusterSession(Session):
         text = edited(isvc, layers, config, edit)
         if holds_draft(storage_of(isvc)) and not holds_draft(storage_of(record := object_of(text))):
             revisions = self.store.revisions()
-            text = dump(with_recorded_storage(record, (object_of(revision.text) for revision in revisions)))
+            text = dump(
+                with_recorded_storage(record, (object_of(revision.text) for revision in revisions))
+            )
         return self.platform.live.dry_run_text(text, isvc)
 
     def engine_version(self, service: Service) -> str | None:
@@ -133,7 +146,11 @@ class ClusterSession(Session):
 
     def folder(self, name: str | None) -> Path | None:
         """A path from / is inside the container, and nothing of it can be read from here."""
-        return Path(name).absolute() if name and not name.startswith("/") and Path(name).is_dir() else None
+        return (
+            Path(name).absolute()
+            if name and not name.startswith("/") and Path(name).is_dir()
+            else None
+        )
 
     def absence(self) -> InputError | None:
         """Why the service is not found: it was deleted, or the definition of its kind was removed."""
@@ -151,12 +168,21 @@ class ClusterSession(Session):
     def _kserve(self) -> str | None:
         """Return the tag of the KServe controller's image; None if it runs in another namespace or may not be read."""
         try:
-            controllers = self.client.list(DEPLOYMENT, "kserve", labels="control-plane=kserve-controller-manager")
+            controllers = self.client.list(
+                DEPLOYMENT, "kserve", labels="control-plane=kserve-controller-manager"
+            )
         except NotPermitted:
             return None
-        pods = [deployment["spec"]["template"]["spec"]["containers"] for deployment in controllers or ()]
+        pods = [
+            deployment["spec"]["template"]["spec"]["containers"] for deployment in controllers or ()
+        ]
         # A proxy container may run next to the controller, with a version of its own.
-        managers = [container for containers in pods for container in containers if container.get("name") == "manager"]
+        managers = [
+            container
+            for containers in pods
+            for container in containers
+            if container.get("name") == "manager"
+        ]
         images = [str(container.get("image")) for container in managers]
         return next((image for image in images if parse_version(image) is not None), None)
 
@@ -173,7 +199,9 @@ class ClusterSession(Session):
 
     def path_findings(self) -> tuple[Finding, ...]:
         """Warnings of the routes to the live service and of its pods."""
-        return request_path_findings(self.client, self.platform.live.require(), self.platform.reader.resource)
+        return request_path_findings(
+            self.client, self.platform.live.require(), self.platform.reader.resource
+        )
 
     def start_s(self) -> float | None:
         """Start time of an engine, measured on the pods that serve now."""
@@ -184,7 +212,11 @@ class ClusterSession(Session):
         node may have to fetch image and weights that theirs had, and a draft is loaded beside the model.
         """
         measured = None if asked is not None else self.start_s()
-        return super().ready_timeout_s(asked) if measured is None else max(READY_S, _START_FACTOR * measured)
+        return (
+            super().ready_timeout_s(asked)
+            if measured is None
+            else max(READY_S, _START_FACTOR * measured)
+        )
 
     def ownership_warning(self, *, force: bool) -> str | None:
         """Argo CD, Flux, Helm and the like leave traces on what they write."""
@@ -212,7 +244,9 @@ class ClusterSession(Session):
         except InputError as error:  # a model that vLLM does not serve
             spec, problems = "-", (*problems, error.message)
         url = str((isvc.get("status") or {}).get("url") or "-")
-        status = self.describe(live.text, spec, url=url, routed=live.routed, arms=arms, problems=problems)
+        status = self.describe(
+            live.text, spec, url=url, routed=live.routed, arms=arms, problems=problems
+        )
         # Found while the ledger was read for the description.
         return replace(status, problems=(*status.problems, *self.store.look_alikes()))
 
@@ -225,7 +259,9 @@ class ClusterSession(Session):
         meter = LocalMeter(self._load_client(), str(Path.cwd()), forwarded=True)
         with interruptible(self.console, lambda: interrupted or self.interrupted()):
             try:
-                context = Context(self.platform, self.store, meter, SystemClock(), self.console, who())
+                context = Context(
+                    self.platform, self.store, meter, SystemClock(), self.console, who()
+                )
                 yield replace(context, service=self.name, namespace=self.namespace)
             finally:
                 if leftover := meter.close():
@@ -256,7 +292,9 @@ def open_client(place: Place, make: type[Client] = Client) -> Client:
     return make(connection, as_user=place.as_user, timeout_s=place.timeout_s)
 
 
-def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool = False) -> ClusterSession:
+def open_cluster(
+    place: Place, console: Console, name: str | None, *, gone: bool = False
+) -> ClusterSession:
     """Open the service of this name; without a name, the only service of the namespace.
 
     ``gone``: accept a deleted service that has a history.
@@ -276,7 +314,11 @@ def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool
     if gone:
         services += [pair for pair in recorded if pair not in kinds]
     elif (namespace, name) in recorded:
-        raise _gone(ClusterSession(client, namespace, str(name), console, _recorded_kind(client, namespace, str(name))))
+        raise _gone(
+            ClusterSession(
+                client, namespace, str(name), console, _recorded_kind(client, namespace, str(name))
+            )
+        )
     if not services and listed is None:
         raise _without_kserve(client, recorded)
     where = f" in namespace {namespace} of context {client.context}"
@@ -304,7 +346,9 @@ def _gone(session: ClusterSession) -> ServiceNotFound:
     """The error for a service that has a history and is not found."""
     absence = session.absence()
     if absence is None:
-        return ServiceNotFound(f"{session.title} was created just now", hint="run the same command again")
+        return ServiceNotFound(
+            f"{session.title} was created just now", hint="run the same command again"
+        )
     return ServiceNotFound(absence.message, hint=absence.hint)
 
 
@@ -317,7 +361,9 @@ def _recorded_kind(client: Client, namespace: str, name: str) -> ObjectKind:
         return INFERENCE_SERVICE
 
 
-def cluster_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str, ObjectKind]]:
+def cluster_services(
+    client: Client, namespace: str | None, *, labels: str = ""
+) -> list[tuple[str, str, ObjectKind]]:
     """Namespace, name and kind of every service but candidates of ours, in one namespace or in all: InferenceServices,
     LLMInferenceServices, VLLMRuntimes, and Deployments and LeaderWorkerSets that start vLLM and that no controller
     made. Kinds that may not be listed, but for InferenceServices, are left out. ``labels``: a selector.
@@ -337,7 +383,9 @@ def _listed_services(
     """Return the :func:`cluster_services`; None when the cluster has neither KServe nor a plain service."""
     kserve = client.list(INFERENCE_SERVICE, namespace, labels=labels, fields=fields)
     listed = [(INFERENCE_SERVICE, kserve or [])]
-    for kind in (shape.resource for shape in SHAPES.values() if shape.resource is not INFERENCE_SERVICE):
+    for kind in (
+        shape.resource for shape in SHAPES.values() if shape.resource is not INFERENCE_SERVICE
+    ):
         try:
             objects = client.list(kind, namespace, labels=labels, fields=fields) or []
         except NotPermitted:
@@ -377,10 +425,14 @@ def _without_kserve(client: Client, recorded: list[tuple[str, str]]) -> InputErr
     )
 
 
-def find_leftovers(place: Place, sessions: Sequence[Session] = (), *, everywhere: bool = False) -> tuple[Leftover, ...]:
+def find_leftovers(
+    place: Place, sessions: Sequence[Session] = (), *, everywhere: bool = False
+) -> tuple[Leftover, ...]:
     """Unfinished operations and second arms in the namespace, or in all, whose service is not found. ``sessions``: the
     services that are."""
-    client = next((s.client for s in sessions if isinstance(s, ClusterSession)), None) or open_client(place)
+    client = next(
+        (s.client for s in sessions if isinstance(s, ClusterSession)), None
+    ) or open_client(place)
     namespace = None if everywhere else place.namespace or client.namespace
     present = {(space, name) for space, name, _ in _listed_services(client, namespace) or ()}
     arms: dict[tuple[str, str], list[str]] = {}
@@ -388,12 +440,25 @@ def find_leftovers(place: Place, sessions: Sequence[Session] = (), *, everywhere
         with suppress(NotPermitted):
             for record in client.list(kind, namespace) or []:
                 metadata = record["metadata"]
-                service = next((s for s in map(metadata["name"].removesuffix, _SUFFIXES) if s != metadata["name"]), "")
+                service = next(
+                    (
+                        s
+                        for s in map(metadata["name"].removesuffix, _SUFFIXES)
+                        if s != metadata["name"]
+                    ),
+                    "",
+                )
                 if ARM_ANNOTATION in (metadata.get("annotations") or {}) and service:
-                    arms.setdefault((metadata["namespace"], service), []).append(f"{kind.name}/{metadata['name']}")
+                    arms.setdefault((metadata["namespace"], service), []).append(
+                        f"{kind.name}/{metadata['name']}"
+                    )
     gone = sorted({*_with_history(client, namespace), *arms} - present)
-    leftovers = (Leftover(*pair, _unfinished(client, *pair), tuple(arms.get(pair, ()))) for pair in gone)
-    return tuple(leftover for leftover in leftovers if leftover.operation is not None or leftover.candidates)
+    leftovers = (
+        Leftover(*pair, _unfinished(client, *pair), tuple(arms.get(pair, ()))) for pair in gone
+    )
+    return tuple(
+        leftover for leftover in leftovers if leftover.operation is not None or leftover.candidates
+    )
 
 
 def _unfinished(client: Client, namespace: str, name: str) -> str | None:
@@ -407,7 +472,9 @@ def _unfinished(client: Client, namespace: str, name: str) -> str | None:
 def _with_history(client: Client, namespace: str | None) -> list[tuple[str, str]]:
     entries = client.list(CONTROLLER_REVISION, namespace, labels=f"{PART_LABEL}={LEDGER}") or []
     objects = [entry["metadata"] for entry in entries]
-    return sorted({(metadata["namespace"], service_of_ledger(metadata["name"])) for metadata in objects})
+    return sorted(
+        {(metadata["namespace"], service_of_ledger(metadata["name"])) for metadata in objects}
+    )
 
 
 def cluster_sessions(
@@ -424,5 +491,7 @@ def cluster_sessions(
     services = cluster_services(client, namespace, labels=labels)
     if client.listing and len(services) == 1:
         client = open_client(place)
-    kinds = {(space, name): kind for space, name, kind in reversed(services)}  # of one name, KServe's comes first
+    kinds = {
+        (space, name): kind for space, name, kind in reversed(services)
+    }  # of one name, KServe's comes first
     return [ClusterSession(client, *pair, console, kind) for pair, kind in reversed(kinds.items())]

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from mpctl import commands
 from mpctl.app.console import Console
-from mpctl.app.session.base import Edit, EngineCounters, Place, Session, SystemClock, choose, interruptible, who
+from mpctl.app.session.base import (
+    Edit,
+    EngineCounters,
+    Place,
+    Session,
+    SystemClock,
+    choose,
+    interruptible,
+    who,
+)
 from mpctl.app.session.service_status import Status
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
@@ -58,7 +67,9 @@ class LocalSession(Session):
     @property
     def paths(self) -> str:
         """The paths of checkpoints that can be read: all of this machine."""
-        return f"no config.json lies there (a relative path starts from {self.platform.desired().cwd})"
+        return (
+            f"no config.json lies there (a relative path starts from {self.platform.desired().cwd})"
+        )
 
     def folder(self, name: str | None) -> Path | None:
         """Relative paths start from where the service was started."""
@@ -104,7 +115,9 @@ class LocalSession(Session):
         arm = desired.arms.get(desired.route)
         state = None if arm is None else self.platform.engines.state(Arm(arm.manifest))
         if state is None or state.endpoint is None:
-            return EngineCounters({}, {desired.route: state.message if state else "it does not run"}, 1)
+            return EngineCounters(
+                {}, {desired.route: state.message if state else "it does not run"}, 1
+            )
         try:
             return EngineCounters({state.id: read_counters(state.endpoint)}, {}, 1)
         except CounterError as error:
@@ -114,7 +127,8 @@ class LocalSession(Session):
         """The service as it is."""
         desired, supervised = self.platform.desired(), self.platform.supervised()
         arms = tuple(
-            self.platform.engines.state(Arm(a.manifest, copy=i.endswith(COPY))) for i, a in desired.arms.items()
+            self.platform.engines.state(Arm(a.manifest, copy=i.endswith(COPY)))
+            for i, a in desired.arms.items()
         )
         config: dict[str, Any] | None = read_service(desired.text, self.name).speculation()
         if supervised or self.holder() is not None:
@@ -150,7 +164,9 @@ class LocalSession(Session):
                 meter.close()
 
 
-def open_local(place: Place, console: Console, name: str | None, *, gone: bool = False) -> LocalSession:
+def open_local(
+    place: Place, console: Console, name: str | None, *, gone: bool = False
+) -> LocalSession:
     """The service asked for; without a name the only one of this machine. ``gone``: one that is named and not up, but
     has a history, will do too.
 
@@ -165,8 +181,14 @@ def open_local(place: Place, console: Console, name: str | None, *, gone: bool =
     if name is not None and all(n != name for _, n in services):
         none += f"; {_cluster()}"
     if gone and name is not None:
-        services += [pair for pair in known_services(place.namespace, with_history=True) if pair not in services]
-    return LocalSession(*choose(services, name, where=where, none=none, elsewhere=_namespaces), console)
+        services += [
+            pair
+            for pair in known_services(place.namespace, with_history=True)
+            if pair not in services
+        ]
+    return LocalSession(
+        *choose(services, name, where=where, none=none, elsewhere=_namespaces), console
+    )
 
 
 def _namespaces(name: str) -> list[str]:
@@ -182,11 +204,18 @@ def _cluster() -> str:
         has_cluster = reachable(None, None)
     except InputError as error:
         return error.message
-    return "use --platform kubernetes for the cluster of the kubeconfig" if has_cluster else missing_kubeconfig()
+    return (
+        "use --platform kubernetes for the cluster of the kubeconfig"
+        if has_cluster
+        else missing_kubeconfig()
+    )
 
 
 def known_services(namespace: str | None, *, with_history: bool = False) -> list[tuple[str, str]]:
     """(namespace, name) of every service that is up on this machine, in one namespace or in all; ``with_history``: of
     every one that has a history."""
-    pairs = [(d.parent.name, d.name) for d in service_dirs("ledger.jsonl" if with_history else "desired.json")]
+    pairs = [
+        (d.parent.name, d.name)
+        for d in service_dirs("ledger.jsonl" if with_history else "desired.json")
+    ]
     return [(ns, n) for ns, n in pairs if namespace in (None, ns)]

@@ -14,7 +14,9 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.manifest import load_one
 
 
-def open_session(place: Place, console: Console, name: str | None, *, gone: bool = False) -> Session:
+def open_session(
+    place: Place, console: Console, name: str | None, *, gone: bool = False
+) -> Session:
     """The service asked for; without a name the only one. ``gone``: a service that was deleted or is not up, but has a
     history, will do too.
 
@@ -70,7 +72,10 @@ def open_sessions(
         return cluster_sessions(place, console, everywhere=everywhere, labels=labels, listed=listed)
     if labels:
         raise InputError("services of this machine have no labels", field="--selector")
-    return [LocalSession(namespace, service, console) for namespace, service in known_services(place.namespace)]
+    return [
+        LocalSession(namespace, service, console)
+        for namespace, service in known_services(place.namespace)
+    ]
 
 
 def statuses_of(sessions: Sequence[Session]) -> list[Status]:

@@ -113,6 +113,12 @@ def _arm_record(arm: ArmState) -> dict[str, Any]:
 
 def arm_problems(arms: tuple[ArmState, ...]) -> list[str]:
     """Failed arms, unreadable parts of ready ones, and arms whose arguments differ from their manifest."""
-    reported = (a for a in arms if a.phase is Phase.FAILED or (a.phase is Phase.READY and a.message))
+    reported = (
+        a for a in arms if a.phase is Phase.FAILED or (a.phase is Phase.READY and a.message)
+    )
     problems = [f"{a.id}: {a.message}" for a in reported]
-    return problems + [f"{a.id} runs with other arguments than its manifest" for a in arms if a.argv and not a.matches]
+    return problems + [
+        f"{a.id} runs with other arguments than its manifest"
+        for a in arms
+        if a.argv and not a.matches
+    ]

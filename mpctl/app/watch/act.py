@@ -10,7 +10,13 @@ from mpctl import annex
 from mpctl.app.operate import maintain, resume, rollback, rollout
 from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.planned_workload import prompts_of
-from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest, TrafficRequest
+from mpctl.app.requests import (
+    MeasurementRequest,
+    RollbackRequest,
+    RolloutRequest,
+    SpeculationRequest,
+    TrafficRequest,
+)
 from mpctl.app.session.base import Session
 from mpctl.app.watch.ledger_facts import WATCH, LedgerFacts, RefreshFacts, Trainings
 from mpctl.errors import InputError
@@ -79,11 +85,15 @@ def carry_out_decision(
         return f"{facts.interrupted} was continued: {ending_text(outcome)}"
     if decision.act is WatchAct.REFRESH:
         assert facts.refresh is not None
-        done: str = annex.need("advance-refresh")(session, policy, facts.refresh, decision.reason, trainings)
+        done: str = annex.need("advance-refresh")(
+            session, policy, facts.refresh, decision.reason, trainings
+        )
         return done
     if decision.act is WatchAct.MEASURE:
         assert facts.refresh is not None
-        outcome = rollout.run(session, _request_for_free_method(session, policy, facts.refresh, decision.method))
+        outcome = rollout.run(
+            session, _request_for_free_method(session, policy, facts.refresh, decision.method)
+        )
         return f"{decision.method} was measured: {ending_text(outcome)}"
     if decision.act is WatchAct.RE_ARM:
         assert facts.replaced_spec is not None
@@ -111,7 +121,9 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
         promoted_measurement(session, promotion, prompts_of(policy.re_arm_prompts)),
         TrafficRequest(
             keep_baseline=promotion is not None and promotion.keep_baseline,
-            users_share_percent=(promotion.users.share_percent or None) if promotion is not None else None,
+            users_share_percent=(promotion.users.share_percent or None)
+            if promotion is not None
+            else None,
         ),
         by=WATCH,
     )
@@ -123,27 +135,41 @@ def _prompts_again(session: Session, policy: WatchPolicy) -> tuple[str, ...]:
     if unfinished is not None and unfinished.plan.cause:
         return ()
     free = policy.refresh is not None and not policy.re_arm_prompts
-    return prompts_of(policy.refresh.prompts if free and policy.refresh is not None else policy.re_arm_prompts)
-
-
-def _request_for_free_method(session: Session, policy: WatchPolicy, facts: RefreshFacts, method: str) -> RolloutRequest:
-    assert policy.refresh is not None
-    prompts = prompts_of(policy.refresh.prompts)
-    return RolloutRequest(
-        SpeculationRequest(method), promoted_measurement(session, facts.promotion, prompts), TrafficRequest(), by=WATCH
+    return prompts_of(
+        policy.refresh.prompts if free and policy.refresh is not None else policy.re_arm_prompts
     )
 
 
-def promoted_measurement(session: Session, promotion: Plan | None, prompts: tuple[str, ...]) -> MeasurementRequest:
+def _request_for_free_method(
+    session: Session, policy: WatchPolicy, facts: RefreshFacts, method: str
+) -> RolloutRequest:
+    assert policy.refresh is not None
+    prompts = prompts_of(policy.refresh.prompts)
+    return RolloutRequest(
+        SpeculationRequest(method),
+        promoted_measurement(session, facts.promotion, prompts),
+        TrafficRequest(),
+        by=WATCH,
+    )
+
+
+def promoted_measurement(
+    session: Session, promotion: Plan | None, prompts: tuple[str, ...]
+) -> MeasurementRequest:
     record = None if promotion is None else session.store.load(promotion.workload, "workload")
     if promotion is None or record is None:
         return MeasurementRequest(prompts=prompts)
-    what, hint = f"workload {promotion.workload}", "name prompts in re_arm_prompts of the watch policy"
+    what, hint = (
+        f"workload {promotion.workload}",
+        "name prompts in re_arm_prompts of the watch policy",
+    )
     workload = restored(what, Workload.from_record, record, hint=hint)
     names = tuple(f"{kind.name}:{kind.share:g}" for kind in workload.traffic)
     if not prompts and any(kind.name not in BUILT_IN for kind in workload.traffic):
         texts = ", ".join(kind.name for kind in workload.traffic)
-        raise InputError(f"no record keeps the prompts of {texts}", field="re_arm_prompts", hint=hint)
+        raise InputError(
+            f"no record keeps the prompts of {texts}", field="re_arm_prompts", hint=hint
+        )
     return MeasurementRequest(
         prompts=prompts or names,
         requests=workload.requests,

@@ -61,7 +61,9 @@ class WatchEvent:
         }
 
 
-def signal_event(at: str, key: tuple[str, str], assessment: Assessment, reference: Reference | None) -> WatchEvent:
+def signal_event(
+    at: str, key: tuple[str, str], assessment: Assessment, reference: Reference | None
+) -> WatchEvent:
     """Return the event of a finding that began, changed or ended."""
     costs = "; speculation costs more than it gains" if assessment.pays is False else ""
     namespace, service = key

@@ -40,7 +40,10 @@ def metrics(watcher: Watcher) -> str:
             lambda w: float(w.assessment.signal is Signal.BLIND),
         ),
         "mpctl_watch_tokens_per_step": ("Tokens per step of the last window.", _tokens),
-        "mpctl_watch_slowdown_ratio": ("Time per token over the reference's at the same load.", _slowdown),
+        "mpctl_watch_slowdown_ratio": (
+            "Time per token over the reference's at the same load.",
+            _slowdown,
+        ),
         "mpctl_watch_answers_right": (
             "1 while sentinels are answered right, 0 while they are not; absent where unknown.",
             lambda w: {"True": 1.0, "False": 0.0}.get(answers_condition(w)["status"]),
@@ -49,8 +52,14 @@ def metrics(watcher: Watcher) -> str:
             "Requests of sentinels that this process sent.",
             lambda w: float(w.guard.sent),
         ),
-        "mpctl_watch_sentinels_wrong": ("Wrong answers to sentinels.", lambda w: float(w.guard.wrong)),
-        "mpctl_watch_actions": ("Operations that this process began for the service.", lambda w: float(w.actions)),
+        "mpctl_watch_sentinels_wrong": (
+            "Wrong answers to sentinels.",
+            lambda w: float(w.guard.wrong),
+        ),
+        "mpctl_watch_actions": (
+            "Operations that this process began for the service.",
+            lambda w: float(w.actions),
+        ),
     }
     for name, (help_, read) in gauges.items():
         lines += [f"# HELP {name} {help_}", f"# TYPE {name} gauge"]
@@ -79,7 +88,9 @@ def record(watched: WatchedService) -> dict[str, Any]:
         "pays": assessment.pays,
         "reference": reference.operation if reference is not None else None,
         "figures": figures_record(assessment.figures),
-        "expected": expected_record(assessment.expected) if assessment.expected is not None else None,
+        "expected": expected_record(assessment.expected)
+        if assessment.expected is not None
+        else None,
         "detectsInSeconds": assessment.detects_in_s,
         "decision": watched.decision.act.value,
         "reason": watched.decision.reason,
@@ -96,17 +107,38 @@ def conditions(watched: WatchedService) -> list[dict[str, str]]:
     is possible. Reconciling: an operation of the watch is running. Stalled: a finding that only a person or the policy
     can end."""
     assessment, acts = watched.assessment, watched.acting is not None and not watched.acting.done()
-    ready = "Unknown" if assessment.signal is Signal.BLIND else "False" if assessment.finding or acts else "True"
-    statuses = {"Ready": ready, "Reconciling": str(acts), "Stalled": str(assessment.finding and not acts)}
+    ready = (
+        "Unknown"
+        if assessment.signal is Signal.BLIND
+        else "False"
+        if assessment.finding or acts
+        else "True"
+    )
+    statuses = {
+        "Ready": ready,
+        "Reconciling": str(acts),
+        "Stalled": str(assessment.finding and not acts),
+    }
     reason, message = assessment.signal.value, MEANINGS[assessment.signal].text
-    if assessment.signal is Signal.FELL_BACK or (assessment.signal is Signal.HEALTHY and not watched.facts.speculates):
-        message = assessment.text  # a service without speculation performs as nothing that was measured
-    rows = [{"type": name, "status": status, "reason": reason, "message": message} for name, status in statuses.items()]
+    if assessment.signal is Signal.FELL_BACK or (
+        assessment.signal is Signal.HEALTHY and not watched.facts.speculates
+    ):
+        message = (
+            assessment.text
+        )  # a service without speculation performs as nothing that was measured
+    rows = [
+        {"type": name, "status": status, "reason": reason, "message": message}
+        for name, status in statuses.items()
+    ]
     return [*rows, answers_condition(watched)]
 
 
 _ANSWERS = {
-    None: ("Unknown", "NotAsked", "no sentinel was sent yet; users' load allows one from time to time"),
+    None: (
+        "Unknown",
+        "NotAsked",
+        "no sentinel was sent yet; users' load allows one from time to time",
+    ),
     Check.RIGHT: ("True", "Right", "the last sentinel was answered as recorded"),
     Check.ONCE: ("True", "WrongOnce", ""),
     Check.UNKNOWN: ("Unknown", "NotAnswered", ""),
@@ -120,17 +152,36 @@ def answers_condition(watched: WatchedService) -> dict[str, str]:
     status, reason, message = _ANSWERS.get(guard.last) or _ANSWERS[Check.UNKNOWN]
     if guard.finding is not None:
         status, reason, message = "False", signal.value, MEANINGS[signal].text
-    return {"type": "AnswersRight", "status": status, "reason": reason, "message": message or guard.text or reason}
+    return {
+        "type": "AnswersRight",
+        "status": status,
+        "reason": reason,
+        "message": message or guard.text or reason,
+    }
 
 
 def table_rows(watched: Sequence[WatchedService]) -> list[list[str]]:
     """Header and one row per service."""
-    header = ["NAMESPACE", "NAME", "SIGNAL", "PAYS", "TOKENS/STEP", "MS/TOKEN", "LOAD", "DECISION", "MESSAGE"]
+    header = [
+        "NAMESPACE",
+        "NAME",
+        "SIGNAL",
+        "PAYS",
+        "TOKENS/STEP",
+        "MS/TOKEN",
+        "LOAD",
+        "DECISION",
+        "MESSAGE",
+    ]
     return [header, *(_row(w) for w in sorted(watched, key=lambda w: w.key))]
 
 
 def _row(watched: WatchedService) -> list[str]:
-    assessment, figures, expected = watched.assessment, watched.assessment.figures, watched.assessment.expected
+    assessment, figures, expected = (
+        watched.assessment,
+        watched.assessment.figures,
+        watched.assessment.expected,
+    )
     pays = {True: "yes", False: "no", None: "-"}[assessment.pays]
     return [
         *(watched.session.namespace, watched.session.name, assessment.signal.value, pays),
@@ -153,7 +204,11 @@ def _against(value: float | None, measured: float | None, digits: int) -> str:
 
 
 def _labels(watched: WatchedService, **labels: str) -> str:
-    pairs = {"namespace": watched.session.namespace, "inference_service": watched.session.name, **labels}
+    pairs = {
+        "namespace": watched.session.namespace,
+        "inference_service": watched.session.name,
+        **labels,
+    }
     return "{" + ",".join(f'{name}="{_label(value)}"' for name, value in pairs.items()) + "}"
 
 
@@ -167,12 +222,21 @@ def _pays(watched: WatchedService) -> float | None:
 
 
 def _tokens(watched: WatchedService) -> float | None:
-    return watched.assessment.figures.tokens_per_step if watched.assessment.figures is not None else None
+    return (
+        watched.assessment.figures.tokens_per_step
+        if watched.assessment.figures is not None
+        else None
+    )
 
 
 def _slowdown(watched: WatchedService) -> float | None:
     figures, expected = watched.assessment.figures, watched.assessment.expected
-    if figures is None or expected is None or not figures.time_per_token_ms or not expected.time_per_token_ms:
+    if (
+        figures is None
+        or expected is None
+        or not figures.time_per_token_ms
+        or not expected.time_per_token_ms
+    ):
         return None
     return figures.time_per_token_ms / expected.time_per_token_ms
 
@@ -182,7 +246,11 @@ class Publisher:
     written with a later round: nothing that the watch does depends on it."""
 
     def __init__(
-        self, writer: StatusWriter, monotonic: Callable[[], float], time: Callable[[], str], warn: Callable[[str], None]
+        self,
+        writer: StatusWriter,
+        monotonic: Callable[[], float],
+        time: Callable[[], str],
+        warn: Callable[[str], None],
     ) -> None:
         self._writer, self._monotonic, self._time, self._warn = writer, monotonic, time, warn
         self._written: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
@@ -215,9 +283,13 @@ class Publisher:
             return
         text = event.line.partition(": ")[2].partition(": ")[2]
         try:
-            self._writer.tell(event.namespace, event.service, event.reason, text, event.at, warning=event.finding)
+            self._writer.tell(
+                event.namespace, event.service, event.reason, text, event.at, warning=event.finding
+            )
         except Exception as error:  # noqa: BLE001  nothing that the watch does depends on an Event
-            self._warn(f"event {event.reason} of {event.namespace}/{event.service} not written: {reason_of(error)}")
+            self._warn(
+                f"event {event.reason} of {event.namespace}/{event.service} not written: {reason_of(error)}"
+            )
 
     def _status(self, watched: WatchedService, before: dict[str, Any]) -> dict[str, Any]:
         assessment, facts = watched.assessment, watched.facts

@@ -54,10 +54,22 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
         *_lease_role(request, subject),
         make("v1", "ConfigMap", {"data": {_POLICY_FILE: policy_text}}),
         make("apps/v1", "Deployment", {"spec": _deployment(request)}),
-        make("v1", "Service", {"spec": {"selector": _labels(name), "ports": [{"name": "metrics", "port": PORT}]}}),
+        make(
+            "v1",
+            "Service",
+            {"spec": {"selector": _labels(name), "ports": [{"name": "metrics", "port": PORT}]}},
+        ),
         make("networking.k8s.io/v1", "NetworkPolicy", {"spec": _network(name, request.allow_from)}),
-        make("policy/v1", "PodDisruptionBudget", {"spec": {"minAvailable": 1, "selector": _selector(name)}}),
-        *([] if "podmonitor" in request.without else [make(*_POD_MONITOR, {"spec": _monitor(name)})]),
+        make(
+            "policy/v1",
+            "PodDisruptionBudget",
+            {"spec": {"minAvailable": 1, "selector": _selector(name)}},
+        ),
+        *(
+            []
+            if "podmonitor" in request.without
+            else [make(*_POD_MONITOR, {"spec": _monitor(name)})]
+        ),
     )
 
 
@@ -67,7 +79,9 @@ def name_of(watched: str | None) -> str:
 
 
 def _require_separate(request: WatchInstallRequest) -> None:
-    watched = request.namespace == request.home or (request.namespace is None and request.home != WATCH_HOME)
+    watched = request.namespace == request.home or (
+        request.namespace is None and request.home != WATCH_HOME
+    )
     if watched and not request.shared_home:
         raise InputError(
             f"namespace {request.home} is watched: whoever has the role edit there can act as the watch",
@@ -80,8 +94,17 @@ def _home(request: WatchInstallRequest) -> tuple[Json, ...]:
     """The namespace that is the watch's alone; one with other users exists already, and has labels of its own."""
     if request.shared_home:
         return ()
-    labels = {"app.kubernetes.io/managed-by": "mpctl", "pod-security.kubernetes.io/enforce": "restricted"}
-    return ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": request.home, "labels": labels}},)
+    labels = {
+        "app.kubernetes.io/managed-by": "mpctl",
+        "pod-security.kubernetes.io/enforce": "restricted",
+    }
+    return (
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": request.home, "labels": labels},
+        },
+    )
 
 
 def _labels(name: str) -> dict[str, str]:
@@ -92,7 +115,10 @@ def _lease_role(request: WatchInstallRequest, subject: Subject) -> tuple[Json, .
     """The leader's Lease alone; RBAC cannot limit a create by name."""
     group = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
     names = [lease_of(request.namespace)]
-    rules = [{**group, "verbs": ["create"]}, {**group, "resourceNames": names, "verbs": ["get", "patch", "update"]}]
+    rules = [
+        {**group, "verbs": ["create"]},
+        {**group, "resourceNames": names, "verbs": ["get", "patch", "update"]},
+    ]
     rbac = "rbac.authorization.k8s.io"
     name = f"{subject.name}-leader"
     metadata = {"name": name, "namespace": request.home, "labels": _labels(subject.name)}
@@ -112,7 +138,13 @@ def arguments(request: WatchInstallRequest) -> list[str]:
     source = ["--prometheus", request.prometheus] if request.prometheus else []
     return [
         *("watch", "run", "--platform", "kubernetes", *services, *source),
-        *("--watch-policy", f"/etc/mpctl/{_POLICY_FILE}", "--leader-elect", "--lease-namespace", request.home),
+        *(
+            "--watch-policy",
+            f"/etc/mpctl/{_POLICY_FILE}",
+            "--leader-elect",
+            "--lease-namespace",
+            request.home,
+        ),
         *("--publish", "--listen", f"0.0.0.0:{PORT}", "-o", "json"),
     ]
 
@@ -133,7 +165,10 @@ def _deployment(request: WatchInstallRequest) -> Json:
         # Five minutes to import and to read the first services on a busy node; then a loop that hangs is restarted.
         "startupProbe": {**answers, "periodSeconds": 5, "failureThreshold": 60},
         "livenessProbe": {**answers, "periodSeconds": 15, "failureThreshold": 8},
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "128Mi"},
+            "limits": {"memory": "512Mi"},
+        },
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -144,11 +179,19 @@ def _deployment(request: WatchInstallRequest) -> Json:
             {"name": "tmp", "mountPath": "/tmp"},
         ],
     }
-    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+    }
     pod = {
         "serviceAccountName": name,
         "automountServiceAccountToken": True,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "topologySpreadConstraints": [{**spread, "labelSelector": _selector(name)}],
         "terminationGracePeriodSeconds": 30,
         "containers": [container],
@@ -171,10 +214,17 @@ def _selector(name: str) -> Json:
 def _network(name: str, allowed: tuple[str, ...]) -> Json:
     """In: the port of metrics and verdicts, from pods of the allowed namespaces alone. Kubernetes lets the node's own
     probes in. Out: everything, since neither the API server nor Prometheus has a fixed address."""
-    pods = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space}}} for space in allowed]
+    pods = [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space}}}
+        for space in allowed
+    ]
     rule = {"from": pods, "ports": [{"protocol": "TCP", "port": PORT}]}
     # A rule with an empty list of sources would let everything in.
-    return {"podSelector": _selector(name), "policyTypes": ["Ingress"], "ingress": [rule] if pods else []}
+    return {
+        "podSelector": _selector(name),
+        "policyTypes": ["Ingress"],
+        "ingress": [rule] if pods else [],
+    }
 
 
 def _monitor(name: str) -> Json:

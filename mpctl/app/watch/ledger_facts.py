@@ -19,7 +19,14 @@ from mpctl.methods import Finding, Spec
 from mpctl.methods.versions import engine_release
 from mpctl.records import restored
 from mpctl.rollout.ledger import live_revisions
-from mpctl.rollout.operation import Ending, Operation, last_change, operations, unfinished_operation, withdrawn
+from mpctl.rollout.operation import (
+    Ending,
+    Operation,
+    last_change,
+    operations,
+    unfinished_operation,
+    withdrawn,
+)
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.revision import Revision, spec_text
 from mpctl.watch.assessment import ANSWERS
@@ -88,17 +95,23 @@ class LedgerFacts:
     changes: tuple[float, ...] = ()  # of the spec, by the watch
     fallbacks: tuple[float, ...] = ()
     restarts: tuple[float, ...] = ()  # by the watch
-    actions: tuple[float, ...] = ()  # what the brake counts: a restart and the fallback after it are one
+    actions: tuple[
+        float, ...
+    ] = ()  # what the brake counts: a restart and the fallback after it are one
     replaced_spec: Spec | None = None  # the spec that a fallback of the watch replaced
     fell_back: Fallback | None = None  # that fallback
     promotion: Plan | None = None  # the plan that had promoted the replaced spec
     known_bad: tuple[Finding, ...] = ()  # what is known to fail of the speculation that serves
     interrupted: str = ""  # an unfinished operation of the watch
     busy: str = ""  # any other operation or operator
-    refresh: RefreshFacts | None = None  # of the draft that serves or went stale, where the policy refreshes
+    refresh: RefreshFacts | None = (
+        None  # of the draft that serves or went stale, where the policy refreshes
+    )
 
 
-def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings | None = None) -> LedgerFacts:
+def read_facts(
+    session: Session, policy: WatchPolicy, trainings: Trainings | None = None
+) -> LedgerFacts:
     """Read the ledger of a service. ``trainings``: what trains a stale draft, the annex's own by default.
 
     Raises:
@@ -114,7 +127,9 @@ def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings | Non
     live = _rung(_served_number(last, revisions), last.plan.spec)
     reference, unread = _reference(session, last, revisions)
     never = withdrawn(every)
-    candidates = [_rung(r.number, r.spec) for r in revisions if r.number in served and r.digest not in never]
+    candidates = [
+        _rung(r.number, r.spec) for r in revisions if r.number in served and r.digest not in never
+    ]
     refresh = None
     if policy.refresh is not None and (read_refresh := annex.find("stale-draft")):
         refresh = read_refresh(session, policy.refresh, every, trainings)
@@ -135,22 +150,34 @@ def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings | Non
     if replaced is None or not _speculates(replaced):
         return facts
     promotion = _promotion(every, last.plan.baseline.digest)
-    never_again = wrong or last.plan.baseline.digest in never  # wrong answers are tried again by a person alone
+    never_again = (
+        wrong or last.plan.baseline.digest in never
+    )  # wrong answers are tried again by a person alone
     facts = replace(facts, replaced_spec=None if never_again else replaced)
     return replace(facts, fell_back=_fallback(session, last, replaced), promotion=promotion)
 
 
-def _facts_of_own_changes(every: Iterable[Operation], unfinished: Operation | None, holder: str | None) -> LedgerFacts:
+def _facts_of_own_changes(
+    every: Iterable[Operation], unfinished: Operation | None, holder: str | None
+) -> LedgerFacts:
     """When the watch itself changed the service, and what is under way."""
     mine = [op for op in every if op.plan.by == WATCH]
     restarts = [op for op in mine if op.plan.kind is Kind.RESTART]
     fresh = {op.id for op in restarts}  # the rollback of one that failed changes no spec either
     other = [op for op in mine if op.id not in fresh and op.plan.rollback.undoes not in fresh]
-    fallbacks = tuple(at for op in mine if _is_fallback(op) and (at := _seconds(op.opened_at)) is not None)
+    fallbacks = tuple(
+        at for op in mine if _is_fallback(op) and (at := _seconds(op.opened_at)) is not None
+    )
     restarted = tuple(at for op in restarts if (at := _seconds(op.opened_at)) is not None)
-    interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
+    interrupted = (
+        unfinished.id
+        if unfinished is not None and unfinished.plan.by == WATCH and holder is None
+        else ""
+    )
     return LedgerFacts(
-        changes=tuple(at for op in other if (at := _seconds(op.closed_at or op.opened_at)) is not None),
+        changes=tuple(
+            at for op in other if (at := _seconds(op.closed_at or op.opened_at)) is not None
+        ),
         fallbacks=fallbacks,
         restarts=restarted,
         actions=(*fallbacks, *(at for at in restarted if at > max(fallbacks, default=0.0))),
@@ -181,7 +208,9 @@ def _fallback(session: Session, last: Operation, replaced: Spec) -> Fallback:
 def _known_bad(session: Session) -> tuple[Finding, ...]:
     service = session.service()
     target = session.model_facts(session.target_of(service))
-    release = engine_release(session.engine_version(service), service.stated_releases())  # no engine is asked
+    release = engine_release(
+        session.engine_version(service), service.stated_releases()
+    )  # no engine is asked
     return running_findings(service, engine_version=release, target=target)
 
 
@@ -196,21 +225,30 @@ def _rung(number: int, spec: Spec | None) -> Rung:
 def _previous(every: Iterable[Operation], last: Operation) -> int | None:
     """The revision before the promotion of what serves, also where a rollback restored it; None where it was never
     promoted."""
-    promotion = last.plan if last.ending is Ending.PROMOTED else _promotion(every, last.plan.goal.digest)
+    promotion = (
+        last.plan if last.ending is Ending.PROMOTED else _promotion(every, last.plan.goal.digest)
+    )
     return None if promotion is None else promotion.baseline.number
 
 
 def _promotion(every: Iterable[Operation], digest: str) -> Plan | None:
     """Return the plan that last promoted a manifest."""
-    plans = [op.plan for op in every if op.ending is Ending.PROMOTED and op.plan.goal.digest == digest]
+    plans = [
+        op.plan for op in every if op.ending is Ending.PROMOTED and op.plan.goal.digest == digest
+    ]
     return plans[-1] if plans else None
 
 
 def _served_number(last: Operation, revisions: Iterable[Revision]) -> int:
-    return max((r.number for r in revisions if r.digest == last.plan.goal.digest), default=last.plan.goal.number)
+    return max(
+        (r.number for r in revisions if r.digest == last.plan.goal.digest),
+        default=last.plan.goal.number,
+    )
 
 
-def _reference(session: Session, last: Operation, revisions: Iterable[Revision]) -> tuple[Reference | None, str]:
+def _reference(
+    session: Session, last: Operation, revisions: Iterable[Revision]
+) -> tuple[Reference | None, str]:
     """The measurement of what serves: of this promotion, or of the one whose revision was restored."""
     names = [last.id] if last.plan.kind is Kind.ROLLOUT else []
     names += [r.operation for r in revisions if r.digest == last.plan.goal.digest]
@@ -235,7 +273,9 @@ def _sentinels(session: Session, names: list[str]) -> tuple[Sentinels, ...]:
     records = (session.store.load(name, SENTINELS) for name in names[:_OPERATIONS])
     try:
         return tuple(
-            restored("sentinels", Sentinels.from_record, record, hint="") for record in records if record is not None
+            restored("sentinels", Sentinels.from_record, record, hint="")
+            for record in records
+            if record is not None
         )
     except MpctlError:
         return ()

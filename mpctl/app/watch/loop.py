@@ -52,7 +52,11 @@ class Watch:
     def _open(self) -> Sequence[Session]:
         request = self._request
         return open_sessions(
-            self._place, self._console, request.name, everywhere=request.everywhere, labels=request.selector
+            self._place,
+            self._console,
+            request.name,
+            everywhere=request.everywhere,
+            labels=request.selector,
         )
 
     def once(self) -> Sequence[WatchedService]:
@@ -69,7 +73,9 @@ class Watch:
                 hint = f"run '{commands.line('status', '-A')}' to list services"
                 raise InputError("no service to watch is up", hint=hint)
             interval = f"{formatting.duration(pause_s)} apart (--interval)"
-            self._console.step("watch", f"two readings of every engine, {interval}: the first is taken")
+            self._console.step(
+                "watch", f"two readings of every engine, {interval}: the first is taken"
+            )
             time.sleep(pause_s)
             self.watcher.round(acts=False)
             if self._publisher is not None:
@@ -161,7 +167,9 @@ class Watch:
             return verdicts.page(path, sent)
 
         listener = Listener(self._request.listen, page)
-        self._console.note(f"/metrics, /healthz and /v1/services/NAME/verdict on {listener.address}")
+        self._console.note(
+            f"/metrics, /healthz and /v1/services/NAME/verdict on {listener.address}"
+        )
         try:
             with verdicts.reading():
                 yield
@@ -187,7 +195,11 @@ def read_policy(file: str | None, interval_s: float | None) -> WatchPolicy:
     Raises:
         InputError: the file cannot be used.
     """
-    policy = WatchPolicy() if file is None else WatchPolicy.parse(read_file(file, "--watch-policy"), file=file)
+    policy = (
+        WatchPolicy()
+        if file is None
+        else WatchPolicy.parse(read_file(file, "--watch-policy"), file=file)
+    )
     return policy if interval_s is None else replace(policy, interval_s=max(interval_s, 0.2))
 
 
@@ -198,12 +210,16 @@ def reopen(console: Console, place: Place) -> Callable[[Session], Session]:
         if console.verbose:
             console.note(line)
 
-    return lambda session: open_session(place._replace(namespace=session.namespace), Unattended(tell), session.name)
+    return lambda session: open_session(
+        place._replace(namespace=session.namespace), Unattended(tell), session.name
+    )
 
 
 def lease_of(watched: str | None) -> str:
     """Name of the Lease of the watch of a namespace, None for all."""
-    return f"mpctl--{_leader(watched)}"  # that of no service, whose name begins with a letter or digit
+    return (
+        f"mpctl--{_leader(watched)}"  # that of no service, whose name begins with a letter or digit
+    )
 
 
 def _leader(watched: str | None) -> str:

@@ -56,16 +56,21 @@ def ask_sentinel(
     if sentinels is None and recorded and facts.speculates:
         changed = changes_between(recorded[0].engine, engine)
         return SentinelResult(
-            Check.UNVERIFIED, f"{changed} changed since the sentinels were recorded; a rollout records new ones"
+            Check.UNVERIFIED,
+            f"{changed} changed since the sentinels were recorded; a rollout records new ones",
         )
     if sentinels is None:
         return _record(session, facts, engine, now)
     prefix = session.store.unseal() or {} if sentinels.prefix else {}
     if prefix_digest(prefix) != sentinels.prefix:
-        return SentinelResult(Check.UNVERIFIED, "the system prompt that the sentinels begin with is not at hand")
+        return SentinelResult(
+            Check.UNVERIFIED, "the system prompt that the sentinels begin with is not at hand"
+        )
     asks = [ask for ask in sentinels_of(prefix) if ask.digest in sentinels.settled]
     if not asks:
-        return SentinelResult(Check.UNVERIFIED, "the sentinels are those of another version of mpctl")
+        return SentinelResult(
+            Check.UNVERIFIED, "the sentinels are those of another version of mpctl"
+        )
     ask = asks[turn % len(asks)]
     return _ask(session, ask, sentinels.settled[ask.digest], turn, repetitions(engines))
 
@@ -74,16 +79,22 @@ def _ask(session: Session, ask: Ask, settled: str, turn: int, count: int) -> Sen
     (answer,) = session.ask([ask], turn=turn)
     check = first_check(settled, answer)
     if check is not Check.WRONG:
-        return SentinelResult(check, answer.error or ("no token ids came" if check is Check.UNKNOWN else ""), 1)
+        return SentinelResult(
+            check, answer.error or ("no token ids came" if check is Check.UNKNOWN else ""), 1
+        )
     again = session.ask([ask] * count, turn=turn)
     salted = [session.ask([ask], salt=token_hex(16), turn=turn)[0] for _ in range(count)]
     check = diagnose(settled, again, salted)
-    wrong, fresh = (sum(first_check(settled, a) is Check.WRONG for a in answers) for answers in (again, salted))
+    wrong, fresh = (
+        sum(first_check(settled, a) is Check.WRONG for a in answers) for answers in (again, salted)
+    )
     text = f"wrong answers: {1 + wrong} of {1 + count}, and {fresh} of {count} with a cache salt of their own"
     return SentinelResult(check, text, 1 + 2 * count)
 
 
-def _record(session: Session, facts: LedgerFacts, engine: Mapping[str, str], now: str) -> SentinelResult:
+def _record(
+    session: Session, facts: LedgerFacts, engine: Mapping[str, str], now: str
+) -> SentinelResult:
     """Record sentinels from the service's own answers. They share nothing with users' prompts, which nobody kept."""
     method = facts.live.method if facts.live is not None else ""
     if reason := unanswerable(method):
@@ -92,7 +103,9 @@ def _record(session: Session, facts: LedgerFacts, engine: Mapping[str, str], now
     answers = session.ask(asks, alternatives=_GAPS, salt=salt)
     again = session.ask(asks)
     rows = zip(asks, answers, again, strict=True)
-    settled = {ask.digest: digest for ask, answer, other in rows if (digest := settle(answer, other))}
+    settled = {
+        ask.digest: digest for ask, answer, other in rows if (digest := settle(answer, other))
+    }
     if not settled:
         errors = {answer.error for answer in answers} - {""}
         why = ", ".join(sorted(errors)) or "none of its answers is far from every tie"
@@ -101,7 +114,10 @@ def _record(session: Session, facts: LedgerFacts, engine: Mapping[str, str], now
     _keep(session, facts, sentinels.to_record())
     by = "an engine without speculation" if sentinels.baseline else "the service itself"
     return SentinelResult(
-        Check.RIGHT, f"{len(settled)} sentinels recorded from answers of {by}", 2 * len(asks), sentinels
+        Check.RIGHT,
+        f"{len(settled)} sentinels recorded from answers of {by}",
+        2 * len(asks),
+        sentinels,
     )
 
 

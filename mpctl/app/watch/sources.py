@@ -30,15 +30,23 @@ class Readers:
         self._late: dict[Key, int] = {}  # the round in which it was last begun
         self._rounds = 0
 
-    def read(self, what: str, work: Callable[[Session], _Value], sessions: Sequence[Session]) -> dict[Key, _Value]:
+    def read(
+        self, what: str, work: Callable[[Session], _Value], sessions: Sequence[Session]
+    ) -> dict[Key, _Value]:
         """Return the results of ``work`` that are there at the deadline. ``what``: names the work; a service of which
         the same work has not ended is not asked again."""
         self._rounds += 1
         by_key = {(session.namespace, session.name): session for session in sessions}
-        pending = {key: future for key in by_key if (future := self._pending.pop((what, key), None)) is not None}
+        pending = {
+            key: future
+            for key in by_key
+            if (future := self._pending.pop((what, key), None)) is not None
+        }
         begun = {
             key: (self._late_pool if key in self._late else self._pool).submit(work, by_key[key])
-            for key in sorted(by_key.keys() - pending.keys(), key=lambda key: self._late.get(key, 0))
+            for key in sorted(
+                by_key.keys() - pending.keys(), key=lambda key: self._late.get(key, 0)
+            )
         }
         wait(begun.values(), timeout=self.deadline_s)
         futures = pending | begun
@@ -90,12 +98,16 @@ def from_prometheus(url: str) -> CounterSource:
     """Ask Prometheus once for all services."""
     from mpctl.platform import prometheus
 
-    def read(sessions: Sequence[Session], readers: Readers, monotonic: Callable[[], float]) -> Mapping[Key, Reading]:
+    def read(
+        sessions: Sequence[Session], readers: Readers, monotonic: Callable[[], float]
+    ) -> Mapping[Key, Reading]:
         now = monotonic()
         try:
             counters = prometheus.read(url)
         except Exception as error:  # noqa: BLE001  an odd answer of Prometheus ends no watch
-            return {(s.namespace, s.name): Reading(now, {}, {"": reason_of(error)}) for s in sessions}
+            return {
+                (s.namespace, s.name): Reading(now, {}, {"": reason_of(error)}) for s in sessions
+            }
         readings = {}
         for session in sessions:
             pods = counters.get((session.namespace, session.name), {})

@@ -27,7 +27,10 @@ _PATH = re.compile(r"/v1/services/(?:([^/]+)/)?([^/]+)/verdict")
 _VERDICTS = {Ending.PROMOTED: "promote", Ending.REJECTED: "refuse"}
 _NONE = {"verdict": "none", "serves": False}
 _LIST_S = 60.0  # between two listings of the services
-_READ_S, _READ_EACH_S = 10.0, 0.25  # between two readings of a service, at least; of many so much each
+_READ_S, _READ_EACH_S = (
+    10.0,
+    0.25,
+)  # between two readings of a service, at least; of many so much each
 _OLDEST_S, _OLDEST_EACH_S = 60.0, 0.5  # age of an answer, at most
 _TURN_S = 1.0
 
@@ -97,7 +100,9 @@ class VerdictPages:
             self._list_problem = problem
             return
         self._list_problem, before = "", self._services or {}
-        self._services = {key: before.get(key) or _ServiceVerdict(session) for key, session in sessions.items()}
+        self._services = {
+            key: before.get(key) or _ServiceVerdict(session) for key, session in sessions.items()
+        }
         for key, service in self._services.items():
             service.session = sessions[key]
 
@@ -132,9 +137,15 @@ class VerdictPages:
         services = self._services
         if services is None:
             return 503, {"error": "no service was read yet"}
-        matches = [service for key, service in services.items() if key[1] == name and namespace in ("", key[0])]
+        matches = [
+            service
+            for key, service in services.items()
+            if key[1] == name and namespace in ("", key[0])
+        ]
         if len(matches) != 1:
-            return 404, {"error": "no such service is watched; a name in several namespaces needs its namespace"}
+            return 404, {
+                "error": "no such service is watched; a name in several namespaces needs its namespace"
+            }
         if (read := matches[0].read) is None:
             return 503, {"error": "the service was not read yet"}
         age_s = self._monotonic() - read[0]
@@ -152,8 +163,15 @@ def verdict_record(session: Session) -> dict[str, Any]:
         MpctlError: the ledger or the service cannot be read.
     """
     entries = session.store.entries()
-    rollouts = [op for op in operations(entries) if op.plan.kind is Kind.ROLLOUT and op.plan.workload]
-    head = {"apiVersion": API_VERSION, "kind": "Verdict", "namespace": session.namespace, "service": session.name}
+    rollouts = [
+        op for op in operations(entries) if op.plan.kind is Kind.ROLLOUT and op.plan.workload
+    ]
+    head = {
+        "apiVersion": API_VERSION,
+        "kind": "Verdict",
+        "namespace": session.namespace,
+        "service": session.name,
+    }
     if not rollouts:
         return {**head, **_NONE}
     newest, last = rollouts[-1], last_change(entries)
@@ -182,6 +200,8 @@ def _service_of(hook: bytes) -> tuple[str, str]:
     names another. Empty where the body is no such webhook."""
     try:
         body = bounded.loads(hook)
-        return str(body.get("namespace") or ""), str((body.get("metadata") or {}).get("service") or body["name"])
+        return str(body.get("namespace") or ""), str(
+            (body.get("metadata") or {}).get("service") or body["name"]
+        )
     except (ValueError, KeyError, AttributeError, TypeError):
         return "", ""

@@ -18,7 +18,9 @@ from mpctl.watch.sentinel import Check, Guard, Sentinels
 from mpctl.watch.watch_policy import WatchPolicy
 
 _QUIET = frozenset({Signal.IDLE})  # between two windows with traffic nothing began or ended
-_UNJUDGED = frozenset({Signal.BLIND, Signal.UNMEASURED_LOAD})  # such a window begins or ends no finding until it lasts
+_UNJUDGED = frozenset(
+    {Signal.BLIND, Signal.UNMEASURED_LOAD}
+)  # such a window begins or ends no finding until it lasts
 _UNJUDGED_S = 120.0  # reported when it lasts; acting is impossible at once
 _RETRY_S, RETRY_MOST_S = 60.0, 3600.0  # after an action that failed; doubled each time
 Key = tuple[str, str]
@@ -36,13 +38,17 @@ class WatchedService:
     assessment: Assessment = field(default_factory=lambda: Assessment(Signal.BLIND, "not read yet"))
     unjudged_since: float | None = None  # the first of the last windows that could not be judged
     finding: Signal | None = None
-    found_at: float = 0.0  # when the finding began; the confirmation time of an action counts from it
+    found_at: float = (
+        0.0  # when the finding began; the confirmation time of an action counts from it
+    )
     is_read: bool = False  # its ledger was read, once at least
     fault: str = ""  # of the watch's own on this service, as last reported
     announced: bool = False  # its first judgement was reported, or was not worth an event
     reported: Signal | None = None  # the signal of the last event
     unpaid: bool = False  # that event said that speculation costs more than it gains
-    hold_reasons: set[str] = field(default_factory=set)  # reported reasons for holding an action back
+    hold_reasons: set[str] = field(
+        default_factory=set
+    )  # reported reasons for holding an action back
     proposed_after: str = ""  # the last change of the service when a training was proposed
     guard: Guard = field(default_factory=Guard)
     sentinels: Sentinels | None = None  # that this process recorded
@@ -54,7 +60,9 @@ class WatchedService:
     failures: int = 0  # consecutive failed actions
     retry_at: float = 0.0
     refresh_failed: bool = False  # the last action that failed was of a refresh
-    restarted_at: float | None = None  # the last try of a restart, also one refused before anything was recorded
+    restarted_at: float | None = (
+        None  # the last try of a restart, also one refused before anything was recorded
+    )
 
     @property
     def key(self) -> Key:
@@ -100,10 +108,14 @@ class WatchedService:
             replaced_spec=facts.replaced_spec.describe() if facts.replaced_spec is not None else "",
             busy=facts.busy,
             interrupted=facts.interrupted,
-            restarts=facts.restarts if self.restarted_at is None else (*facts.restarts, self.restarted_at),
+            restarts=facts.restarts
+            if self.restarted_at is None
+            else (*facts.restarts, self.restarted_at),
             retry_at=self.retry_at,
             refresh_failed=self.refresh_failed,
-            stale=None if facts.refresh is not None and facts.refresh.unfinished else self._stale(policy),
+            stale=None
+            if facts.refresh is not None and facts.refresh.unfinished
+            else self._stale(policy),
             refreshing=facts.refresh.due if facts.refresh is not None else "",
         )
 
@@ -114,7 +126,9 @@ class WatchedService:
         if refresh is None or refresh.fell_back:
             return None if refresh is None else refresh.stale
         cause = f"{assessment.signal.value}: {assessment.text}"
-        if assessment.signal is not Signal.WORSE_DRAFT or (assessment.pays is None and policy.fall_back):
+        if assessment.signal is not Signal.WORSE_DRAFT or (
+            assessment.pays is None and policy.fall_back
+        ):
             return None
         return replace(refresh.stale, cause=cause)
 
@@ -138,7 +152,9 @@ def with_fallback(assessment: Assessment, facts: LedgerFacts, session: Session) 
     if not facts.fell_back.acknowledged:
         return replace(assessment, signal=Signal.FELL_BACK, text=text)
     return (
-        replace(assessment, text=text) if assessment.signal is Signal.HEALTHY and not facts.speculates else assessment
+        replace(assessment, text=text)
+        if assessment.signal is Signal.HEALTHY and not facts.speculates
+        else assessment
     )
 
 
@@ -148,13 +164,19 @@ def refresh_proposal(watched: WatchedService, policy: WatchPolicy) -> tuple[str,
     assert policy.refresh is not None
     stale, session = watched.facts.refresh.stale, watched.session
     gain = "" if stale.gain is None else f", at best {1.0 + stale.gain:.2f}x of what serves now"
-    free = "".join(f"; first try '{session.command('rollout', '--spec', name)}'" for name in stale.unmeasured)
+    free = "".join(
+        f"; first try '{session.command('rollout', '--spec', name)}'" for name in stale.unmeasured
+    )
     hours = "" if stale.needed_gpu_hours is None else f", {stale.needed_gpu_hours:.1f} GPU hours"
     text = f"{watched.decision.reason}; {stale.prompts} prompts{hours}{gain}{free}"
     spec = watched.facts.refresh.promotion.spec
     options = ["--spec", spec.method, "--from", stale.draft] if spec is not None else []
-    options += [part for prompts in prompts_of(policy.refresh.prompts) for part in ("--prompts", prompts)]
+    options += [
+        part for prompts in prompts_of(policy.refresh.prompts) for part in ("--prompts", prompts)
+    ]
     named = {"--trainer": policy.refresh.trainer, "--trainer-image": policy.refresh.trainer_image}
     options += [part for option, value in named.items() if value for part in (option, value)]
-    command = commands.line("drafts", "train", session.name, *options, "--apply", namespace=session.namespace)
+    command = commands.line(
+        "drafts", "train", session.name, *options, "--apply", namespace=session.namespace
+    )
     return text, command

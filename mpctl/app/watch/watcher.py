@@ -20,7 +20,14 @@ from mpctl.app.watch.events import WatchEvent, reason_of, signal_event
 from mpctl.app.watch.ledger_facts import LedgerFacts, Trainings, read_facts
 from mpctl.app.watch.sentinels import SentinelResult, ask_sentinel
 from mpctl.app.watch.sources import CounterSource, Readers, read_engines
-from mpctl.app.watch.watched import RETRY_MOST_S, Key, WatchedService, refresh_proposal, with_answers, with_fallback
+from mpctl.app.watch.watched import (
+    RETRY_MOST_S,
+    Key,
+    WatchedService,
+    refresh_proposal,
+    with_answers,
+    with_fallback,
+)
 from mpctl.errors import MpctlError
 from mpctl.watch.assessment import Assessment, Signal, State, assess
 from mpctl.watch.decision import CHANGES, Fleet, WatchAct, WatchDecision, decide
@@ -68,7 +75,9 @@ class Watcher:
         self.policy, self._services, self._reopen, self._emit = policy, services, reopen, emit
         self._source, self._monotonic, self._clock = source, monotonic, SystemClock()
         self.trainings: Trainings | None = None
-        self._now = now or (lambda: self._clock.now().timestamp())  # setting the machine's clock ends no cool-down
+        self._now = now or (
+            lambda: self._clock.now().timestamp()
+        )  # setting the machine's clock ends no cool-down
         shortest, longest = _DEADLINES_S
         self.readers = Readers(max(shortest, min(longest, policy.interval_s)))
         self._actors = actors or ThreadPoolExecutor(ACTORS, thread_name_prefix="act")
@@ -111,7 +120,10 @@ class Watcher:
             step(watched)
         except Exception as error:  # noqa: BLE001
             text = f"the watch failed on this service: {reason_of(error)}"
-            watched.assessment, watched.decision = Assessment(Signal.BLIND, text), WatchDecision(WatchAct.NOTHING, text)
+            watched.assessment, watched.decision = (
+                Assessment(Signal.BLIND, text),
+                WatchDecision(WatchAct.NOTHING, text),
+            )
             if text != watched.fault:
                 self._emit_event(watched, "error", "WatchFailed", text, finding=True)
             watched.fault = text
@@ -124,14 +136,18 @@ class Watcher:
         try:
             services = {(s.namespace, s.name): s for s in self._services()}
         except Exception as error:
-            if self._listed_at is None and isinstance(error, MpctlError):  # a wrong name or option, not an odd answer
+            if self._listed_at is None and isinstance(
+                error, MpctlError
+            ):  # a wrong name or option, not an odd answer
                 raise
             self._listed_at = self._monotonic()
             self._emit(WatchEvent(self._time(), "-", "-", "error", "NotListed", reason_of(error)))
             return
         self._listed_at = self._monotonic()
         for key in self.watched.keys() - services.keys():
-            if self.watched[key].acting is None:  # else its pauses and limits are needed as long as the operation runs
+            if (
+                self.watched[key].acting is None
+            ):  # else its pauses and limits are needed as long as the operation runs
                 self._unlisted[key] = self._monotonic(), self.watched.pop(key)
         for key in services.keys() - self.watched.keys():
             self.watched[key] = self._listed_again(key, services[key])
@@ -142,7 +158,12 @@ class Watcher:
         since, watched = self._unlisted.pop(key, (0.0, None))
         if watched is None or self._monotonic() - since > RETRY_MOST_S:
             return WatchedService(session)
-        watched.session, watched.state, watched.guard, watched.read_at = session, State(), Guard(), None
+        watched.session, watched.state, watched.guard, watched.read_at = (
+            session,
+            State(),
+            Guard(),
+            None,
+        )
         return watched
 
     def _read_due_facts(self, free: Sequence[WatchedService]) -> Mapping[Key, LedgerFacts | str]:
@@ -153,7 +174,9 @@ class Watcher:
 
     def _is_due(self, watched: WatchedService) -> bool:
         age = None if watched.read_at is None else self._monotonic() - watched.read_at
-        wait = _BUSY_S if watched.facts.busy else max(_REFRESH_S, _REFRESH_EACH_S * len(self.watched))
+        wait = (
+            _BUSY_S if watched.facts.busy else max(_REFRESH_S, _REFRESH_EACH_S * len(self.watched))
+        )
         return age is None or age >= wait
 
     def _facts_of(self, session: Session) -> LedgerFacts | str:
@@ -167,7 +190,9 @@ class Watcher:
         if isinstance(facts, str):  # judged by what was read last, and left alone
             watched.facts = replace(watched.facts, busy=facts, interrupted="")
             return
-        if facts.live != watched.facts.live:  # another revision serves: nothing that was learned holds for it
+        if (
+            facts.live != watched.facts.live
+        ):  # another revision serves: nothing that was learned holds for it
             watched.state, watched.profile = State(), Profile()
             watched.guard = Guard(1.0 if watched.is_read else 0.0)
         before, watched.facts = watched.facts, facts
@@ -176,7 +201,10 @@ class Watcher:
 
     def _emit_known_bad(self, watched: WatchedService, before: LedgerFacts) -> None:
         """Emit an event when another set of faults of the engine applies to what serves."""
-        sure, earlier = ([f for f in facts.known_bad if f.severity == "refuse"] for facts in (watched.facts, before))
+        sure, earlier = (
+            [f for f in facts.known_bad if f.severity == "refuse"]
+            for facts in (watched.facts, before)
+        )
         if [finding.id for finding in sure] == [finding.id for finding in earlier]:
             return
         text = "; ".join(f"{finding.id}: {finding.reason}; {finding.todo}" for finding in sure)
@@ -198,7 +226,12 @@ class Watcher:
         assessment = with_answers(assessment, watched.guard)
         watched.assessment = assessment = with_fallback(assessment, facts, watched.session)
         for engine in assessment.restarted:
-            self._emit_event(watched, "signal", "EngineRestarted", f"{engine} restarted; its counters began again")
+            self._emit_event(
+                watched,
+                "signal",
+                "EngineRestarted",
+                f"{engine} restarted; its counters began again",
+            )
         if assessment.figures is not None:
             watched.profile = watched.profile.after(assessment.figures)
             self._compare_profile(watched)
@@ -211,7 +244,9 @@ class Watcher:
         if watched.asking is not None and watched.asking.done():
             result, watched.asking = watched.asking.result(), None
             before = watched.guard.last
-            watched.guard = watched.guard.after(result.check, result.text, sent=result.sent, now=self._now())
+            watched.guard = watched.guard.after(
+                result.check, result.text, sent=result.sent, now=self._now()
+            )
             watched.sentinels = result.recorded or watched.sentinels
             check = watched.guard.last
             if check is Check.ONCE or (check is Check.UNVERIFIED and check is not before):
@@ -226,7 +261,9 @@ class Watcher:
         session = watched.session
         try:
             session = self._reopen(session)
-            return ask_sentinel(session, watched.facts, watched.sentinels, watched.guard.turn, engines, self._time())
+            return ask_sentinel(
+                session, watched.facts, watched.sentinels, watched.guard.turn, engines, self._time()
+            )
         except MpctlError as error:
             return SentinelResult(Check.UNKNOWN, error.message)
         except Exception as error:  # noqa: BLE001  a fault of our own on one odd service ends no watch of the others
@@ -241,7 +278,9 @@ class Watcher:
         if bool(changes) != bool(watched.traffic_changes):
             text = "; ".join(changes) or "the traffic resembles what the gate measured again"
             command = watched.session.command("bench") if changes else ""
-            self._emit_event(watched, "signal", "TrafficChanged", text, finding=bool(changes), command=command)
+            self._emit_event(
+                watched, "signal", "TrafficChanged", text, finding=bool(changes), command=command
+            )
         watched.traffic_changes = changes
 
     def _report(self, watched: WatchedService) -> None:
@@ -252,7 +291,9 @@ class Watcher:
         first = not watched.announced
         watched.reported, watched.unpaid, watched.announced = signal, unpaid, True
         if not first or watched.assessment.finding or signal is not Signal.HEALTHY:
-            self._emit(signal_event(self._time(), watched.key, watched.assessment, watched.facts.reference))
+            self._emit(
+                signal_event(self._time(), watched.key, watched.assessment, watched.facts.reference)
+            )
 
     def _decide(self, watched: WatchedService, *, acts: bool) -> None:
         """Decide, emit what is held back or proposed, and start the action that the policy permits."""
@@ -264,7 +305,9 @@ class Watcher:
         if decision.act is WatchAct.PROPOSE and watched.proposed_after != watched.facts.operation:
             watched.proposed_after = watched.facts.operation
             text, command = refresh_proposal(watched, self.policy)
-            self._emit_event(watched, "decision", "RefreshProposed", text, finding=True, command=command)
+            self._emit_event(
+                watched, "decision", "RefreshProposed", text, finding=True, command=command
+            )
         if acts and decision.act in CHANGES:
             if decision.act in (WatchAct.FALL_BACK, WatchAct.RESTART):
                 self._begun[watched.key] = self._now()
@@ -276,7 +319,10 @@ class Watcher:
         """Decide; an action only on the ledger as it is now, which is read again until it stays the same."""
         while True:
             decision = decide(
-                self.policy, watched.assessment, watched.situation(self.policy, self._now()), self._fleet(watched)
+                self.policy,
+                watched.assessment,
+                watched.situation(self.policy, self._now()),
+                self._fleet(watched),
             )
             if decision.act not in CHANGES or not self._changed_meanwhile(watched):
                 return decision
@@ -284,12 +330,16 @@ class Watcher:
     def _changed_meanwhile(self, watched: WatchedService) -> bool:
         """Read the ledger again. Returns whether it holds other facts than before."""
         before = watched.facts
-        self._accept_facts(watched, self.readers.read_anew(self._facts_of, watched.session) or _late(self.readers))
+        self._accept_facts(
+            watched, self.readers.read_anew(self._facts_of, watched.session) or _late(self.readers)
+        )
         return watched.facts != before
 
     def _fleet(self, watched: WatchedService) -> Fleet:
         recorded = [at for w in self.watched.values() if w is not watched for at in w.facts.actions]
-        return Fleet(len(self.watched), (*recorded, *watched.facts.fallbacks, *self._begun.values()))
+        return Fleet(
+            len(self.watched), (*recorded, *watched.facts.fallbacks, *self._begun.values())
+        )
 
     def _act(self, watched: WatchedService, decision: WatchDecision) -> None:
         """Act, in a thread of its own. The ledger records what happens, and the next round reads it again."""
@@ -300,23 +350,36 @@ class Watcher:
             report = carry_out_decision(session, self.policy, facts, decision, self.trainings)
         except MpctlError as error:
             watched.pause_actions(self._now())
-            kind, reason, text = "error", f"{reason}Failed", f"{decision.act.value} failed: {error.message}"
+            kind, reason, text = (
+                "error",
+                f"{reason}Failed",
+                f"{decision.act.value} failed: {error.message}",
+            )
             details = {"finding": True, "command": error.hint or ""}
         else:
             kind, text, session = "action", f"{decision.reason}; {report}", watched.session
             changes_spec = decision.act in (WatchAct.FALL_BACK, WatchAct.RE_ARM, WatchAct.MEASURE)
-            changes_spec = changes_spec or (facts.refresh is not None and facts.refresh.offered is not None)
+            changes_spec = changes_spec or (
+                facts.refresh is not None and facts.refresh.offered is not None
+            )
             before = facts.live if changes_spec else None
             details = {
                 "reference": facts.reference.operation if facts.reference is not None else "",
-                "revert": session.command("rollback", "--to-revision", before.revision) if before else "",
+                "revert": session.command("rollback", "--to-revision", before.revision)
+                if before
+                else "",
                 "figures": watched.assessment.figures,
                 "expected": watched.assessment.expected,
             }
             watched.actions += 1
             watched.failures, watched.retry_at = 0, 0.0
             if decision.act is not WatchAct.REFRESH:  # which may have changed nothing that serves
-                watched.reported, watched.finding, watched.state, watched.guard = None, None, State(), Guard(1.0)
+                watched.reported, watched.finding, watched.state, watched.guard = (
+                    None,
+                    None,
+                    State(),
+                    Guard(1.0),
+                )
         watched.read_at = None
         self._accept_facts(watched, self._facts_of(watched.session))
         self._begun.pop(watched.key, None)  # the ledger has it by now
@@ -333,10 +396,17 @@ class Watcher:
         watched.pause_actions(self._now())
         text = f"{watched.decision.act.value} failed: {type(fault).__name__}: {fault}"
         self._emit_event(
-            watched, "error", "ActionFailed", text, finding=True, command=watched.session.command("history")
+            watched,
+            "error",
+            "ActionFailed",
+            text,
+            finding=True,
+            command=watched.session.command("history"),
         )
 
-    def _emit_event(self, watched: WatchedService, kind: str, reason: str, text: str, **details: Any) -> None:
+    def _emit_event(
+        self, watched: WatchedService, kind: str, reason: str, text: str, **details: Any
+    ) -> None:
         """Emit an event of a service."""
         namespace, service = watched.key
         self._emit(WatchEvent(self._time(), namespace, service, kind, reason, text, **details))

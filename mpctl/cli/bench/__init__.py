@@ -8,8 +8,16 @@ bench = LazyGroup(
     "bench",
     default="run",
     table={
-        "run": ("bench.run:run", "Measure a service, or two arms against each other (default)", "Commands"),
-        "compare": ("bench.run:compare", "Compare finished measurements from their raw samples", "Commands"),
+        "run": (
+            "bench.run:run",
+            "Measure a service, or two arms against each other (default)",
+            "Commands",
+        ),
+        "compare": (
+            "bench.run:compare",
+            "Compare finished measurements from their raw samples",
+            "Commands",
+        ),
     },
     help="""Measure without changing what serves; figures, raw samples and conditions go to one file.
 

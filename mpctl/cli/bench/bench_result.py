@@ -17,17 +17,33 @@ if TYPE_CHECKING:
     from mpctl.gate.verdict import Verdict
     from mpctl.report.values import Deciding
 
-_ONE_ARM = ("TRAFFIC", "TOK/S", "TPOT", "TTFT", "TTFT P99", "E2E P50", "E2E P99", "TOKENS/STEP", "REQUESTS")
+_ONE_ARM = (
+    "TRAFFIC",
+    "TOK/S",
+    "TPOT",
+    "TTFT",
+    "TTFT P99",
+    "E2E P50",
+    "E2E P99",
+    "TOKENS/STEP",
+    "REQUESTS",
+)
 
 
 def emit_measurement(
-    context: CliContext, run: Run, analysis: Analysis, verdict: Verdict | None, file: str | None = None
+    context: CliContext,
+    run: Run,
+    analysis: Analysis,
+    verdict: Verdict | None,
+    file: str | None = None,
 ) -> None:
     """Print a measurement; ``verdict`` is None for one arm, ``file`` the file it was written to."""
     from mpctl.report import deciding
 
     decision_hint = (
-        deciding(run, verdict, context.again(verdict.repeats) if file else "") if verdict is not None else None
+        deciding(run, verdict, context.again(verdict.repeats) if file else "")
+        if verdict is not None
+        else None
     )
     context.emit(
         "Measurement",
@@ -38,7 +54,11 @@ def emit_measurement(
 
 
 def _record(
-    run: Run, analysis: Analysis, verdict: Verdict | None, file: str | None, decision_hint: Deciding | None
+    run: Run,
+    analysis: Analysis,
+    verdict: Verdict | None,
+    file: str | None,
+    decision_hint: Deciding | None,
 ) -> dict[str, Any]:
     from mpctl.report import measurement_record
 
@@ -48,7 +68,9 @@ def _record(
     }
 
 
-def _lines(run: Run, analysis: Analysis, verdict: Verdict | None, decision_hint: Deciding | None) -> Iterator[str]:
+def _lines(
+    run: Run, analysis: Analysis, verdict: Verdict | None, decision_hint: Deciding | None
+) -> Iterator[str]:
     from mpctl.experiment.block import BASELINE, CANDIDATE
     from mpctl.report import gate_rows
 
@@ -56,7 +78,9 @@ def _lines(run: Run, analysis: Analysis, verdict: Verdict | None, decision_hint:
         yield columns([_ONE_ARM, *(_row(run, c.cell.label, c.baseline) for c in analysis.cells)])
         return
     specs = {name: arm.spec for name, arm in run.arms.items()}
-    yield from comparison_tables(analysis.cells, baseline=specs.get(BASELINE, "?"), candidate=specs.get(CANDIDATE, "?"))
+    yield from comparison_tables(
+        analysis.cells, baseline=specs.get(BASELINE, "?"), candidate=specs.get(CANDIDATE, "?")
+    )
     yield ""
     yield columns(gate_rows(verdict))
     if decision_hint is not None:

@@ -29,7 +29,9 @@ _SEARCH = (
 
 
 @command("run", service_argument("service"), BenchRequest, *_SEARCH, OUTPUT)
-def run(context: CliContext, /, request: BenchRequest, *, tune: bool, write_spec: str | None) -> None:
+def run(
+    context: CliContext, /, request: BenchRequest, *, tune: bool, write_spec: str | None
+) -> None:
     """Measure a service as it serves, or two arms on the same prompts in alternating blocks.
 
     \b
@@ -60,10 +62,16 @@ def run(context: CliContext, /, request: BenchRequest, *, tune: bool, write_spec
     measured = bench(context.place, context.terminal, request)
     emit_measurement(context, measured.run, measured.analysis, measured.verdict, measured.file)
     terminal = context.terminal
-    terminal.note(f"measured {measured.rounds} rounds ({measured.ended}); written to {measured.file}")
+    terminal.note(
+        f"measured {measured.rounds} rounds ({measured.ended}); written to {measured.file}"
+    )
     if measured.verdict is not None:
         outcome = measured.verdict.outcome
-        terminal.note("gate is undecided" if outcome == "undecided" else f"gate would {outcome.value} the candidate")
+        terminal.note(
+            "gate is undecided"
+            if outcome == "undecided"
+            else f"gate would {outcome.value} the candidate"
+        )
     terminal.next_command(commands.line("report", str(measured.file)))
 
 
@@ -78,7 +86,10 @@ def _check(request: BenchRequest) -> None:
     flags = [flag for flag, value in candidates.items() if value]
     if len(flags) > 1:
         raise InputError(f"cannot be combined with {flags[0]}", field=flags[1])
-    for flag, setting in (("--set", request.speculation.settings), ("--spec-config", request.speculation.config)):
+    for flag, setting in (
+        ("--set", request.speculation.settings),
+        ("--spec-config", request.speculation.config),
+    ):
         if setting and not request.speculation.method:
             raise InputError("needs --spec", field=flag)
     if not servers.url:
@@ -124,4 +135,7 @@ def compare(context: CliContext, /, request: CompareRequest) -> None:
     if compared.verdict.outcome is Outcome.REJECT:
         raise GateRejected(f"gate would reject the candidate: {reasons}")
     if compared.verdict.outcome is Outcome.UNDECIDED:
-        raise Undecided(f"gate is undecided: {reasons}", hint="measure more rounds or prompts: --repeats, --requests")
+        raise Undecided(
+            f"gate is undecided: {reasons}",
+            hint="measure more rounds or prompts: --repeats, --requests",
+        )

@@ -21,8 +21,17 @@ _FAILED = 2  # of diff: 1 means that something differs
 _WIDTH = 100
 _MANIFEST = (
     FILE,
-    Option("--shared-runtime", type=bool, help="Change the file's ServingRuntime: every service that uses it changes."),
-    Option("--values", type=File, metavar="FILE|-", help="Read a file of Helm values instead of a manifest."),
+    Option(
+        "--shared-runtime",
+        type=bool,
+        help="Change the file's ServingRuntime: every service that uses it changes.",
+    ),
+    Option(
+        "--values",
+        type=File,
+        metavar="FILE|-",
+        help="Read a file of Helm values instead of a manifest.",
+    ),
     Option(
         "--chart-key",
         metavar="PATH",
@@ -47,14 +56,20 @@ def diff(context: CliContext, /, name: str | None, request: DiffRequest, **sourc
     from mpctl.app.inspect.history import diff_of_manifest
 
     manifest = _open_manifest(name, **source)
-    text = compare(context.open_session(name), request) if manifest is None else diff_of_manifest(manifest, request)
+    text = (
+        compare(context.open_session(name), request)
+        if manifest is None
+        else diff_of_manifest(manifest, request)
+    )
     if text:
         context.terminal.result(text)
     return 1 if text else 0
 
 
 @command("preflight", service_argument(), *_MANIFEST, ChangeRequest, OUTPUT)
-def preflight(context: CliContext, /, name: str | None, request: ChangeRequest, **source: Any) -> None:
+def preflight(
+    context: CliContext, /, name: str | None, request: ChangeRequest, **source: Any
+) -> None:
     """Check a change without making it: what forbids it, what speaks against it, what could not be checked.
 
     \b
@@ -77,12 +92,20 @@ def preflight(context: CliContext, /, name: str | None, request: ChangeRequest, 
     _remarks(context, checked)
     checked.change.require_allowed()
     done = "rollout with the same options measures it"
-    context.terminal.note(done if manifest is None else "render with the same options prints the changed manifest")
+    context.terminal.note(
+        done if manifest is None else "render with the same options prints the changed manifest"
+    )
 
 
 @command("render", service_argument(), *_MANIFEST, RenderRequest, SHOW_SECRETS)
 def render(
-    context: CliContext, /, name: str | None, request: RenderRequest, *, show_secrets: bool, **manifest: Any
+    context: CliContext,
+    /,
+    name: str | None,
+    request: RenderRequest,
+    *,
+    show_secrets: bool,
+    **manifest: Any,
 ) -> None:
     """Print the manifest with another speculative setting, for Argo CD, Flux, Helm or kubectl to apply.
 
@@ -131,9 +154,17 @@ def _open_manifest(
         other = "--shared-runtime" if shared_runtime else "-f"
         raise InputError(f"cannot be combined with {other}", field="--values")
     if chart_key is not None and values is None:
-        raise InputError("needs --values", field="--chart-key", hint="--values FILE names the file of Helm values")
+        raise InputError(
+            "needs --values",
+            field="--chart-key",
+            hint="--values FILE names the file of Helm values",
+        )
     if shared_runtime and file is None:
-        raise InputError("a runtime is changed in its manifest only", field="--shared-runtime", hint="add -f FILE")
+        raise InputError(
+            "a runtime is changed in its manifest only",
+            field="--shared-runtime",
+            hint="add -f FILE",
+        )
     if values is not None:
         return open_values(values, name, chart_key)
     if file is None:
@@ -172,7 +203,11 @@ def _preflight_text(change: Change, *, wide: bool) -> str:
     parts = []
     if change.findings:
         parts.append(_wide_findings(change) if wide else "\n".join(_findings(change)))
-    rows = [[c.id, c.verdict, c.text or "-"] for c in change.checked.checks if wide or c.verdict != "unknown"]
+    rows = [
+        [c.id, c.verdict, c.text or "-"]
+        for c in change.checked.checks
+        if wide or c.verdict != "unknown"
+    ]
     if rows:
         parts.append(columns([["MATCH", "VERDICT", "WHY"], *rows]))
     return "\n\n".join(parts)

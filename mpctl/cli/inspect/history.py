@@ -22,10 +22,22 @@ if TYPE_CHECKING:
 _OPTIONS = (
     Option("--revision", type=Whole(1), help="Print this revision instead of the list."),
     SHOW_SECRETS,
-    Option("--purge", type=bool, envvar=None, help="Delete all that is recorded about the service, which stays."),
+    Option(
+        "--purge",
+        type=bool,
+        envvar=None,
+        help="Delete all that is recorded about the service, which stays.",
+    ),
     Option("--prune", type=bool, envvar=None, help="Delete the measurements of older operations."),
-    Option("--keep", type=Whole(0), default=10, help="With --prune: operations to keep whole (default: 10)."),
-    Option("--force", type=bool, envvar=None, help="With --purge: also a history that cannot be read."),
+    Option(
+        "--keep",
+        type=Whole(0),
+        default=10,
+        help="With --prune: operations to keep whole (default: 10).",
+    ),
+    Option(
+        "--force", type=bool, envvar=None, help="With --purge: also a history that cannot be read."
+    ),
 )
 
 
@@ -55,7 +67,10 @@ def history(
     from mpctl.app.inspect.history import read_history, read_revision
 
     if (revision is not None) + purge + prune > 1:
-        raise InputError("--revision, --purge and --prune cannot be combined", field="--purge" if purge else "--prune")
+        raise InputError(
+            "--revision, --purge and --prune cannot be combined",
+            field="--purge" if purge else "--prune",
+        )
     if force and not purge:
         raise InputError("is for --purge only", field="--force")
     session = context.open_session(name, gone=True)
@@ -109,7 +124,11 @@ def _purge(context: CliContext, session: Session, *, force: bool) -> None:
 
 def _show_revision(context: CliContext, revision: Revision, *, show_secrets: bool) -> None:
     """The manifest as it was, whatever ``-o`` says but json and name."""
-    text = presentable(context.terminal, revision.text, show_secrets=show_secrets) if context.output != "name" else ""
+    text = (
+        presentable(context.terminal, revision.text, show_secrets=show_secrets)
+        if context.output != "name"
+        else ""
+    )
     if context.output in ("json", "name"):
         context.emit(
             "Revision",
@@ -125,11 +144,22 @@ def history_table(history: ServiceHistory, now: datetime, *, wide: bool) -> str:
     """Revisions, then operations; empty when there is neither."""
     if not history.operations and not history.revisions:
         return ""
-    header = ["REVISION", "AGE", "STATUS", "SPEC", "WHY", *(["RECORDED", "BY", "DIGEST"] if wide else [])]
-    revisions = [
-        [*_row(r, history, now), *([r.created, r.who, r.digest[:12]] if wide else [])] for r in history.revisions
+    header = [
+        "REVISION",
+        "AGE",
+        "STATUS",
+        "SPEC",
+        "WHY",
+        *(["RECORDED", "BY", "DIGEST"] if wide else []),
     ]
-    endings = [[*_ended(op, now, wide=wide), *([op.opened_at, op.who] if wide else [])] for op in history.operations]
+    revisions = [
+        [*_row(r, history, now), *([r.created, r.who, r.digest[:12]] if wide else [])]
+        for r in history.revisions
+    ]
+    endings = [
+        [*_ended(op, now, wide=wide), *([op.opened_at, op.who] if wide else [])]
+        for op in history.operations
+    ]
     titles = ["OPERATION", "AGE", "SPEC", "ENDED", "THROUGHPUT", "TIME PER TOKEN", "REASON"]
     operations = columns([[*titles, *(["OPENED", "BY"] if wide else [])], *endings])
     return f"{columns([header, *revisions])}\n\n{operations}"
@@ -164,7 +194,12 @@ def _reason(operation: Operation, *, wide: bool) -> str:
 def _row(revision: Revision, history: ServiceHistory, now: datetime) -> list[str]:
     from mpctl.rollout.revision import spec_text
 
-    shown = (age(revision.created, now), history.status(revision), spec_text(revision.spec), history.why(revision))
+    shown = (
+        age(revision.created, now),
+        history.status(revision),
+        spec_text(revision.spec),
+        history.why(revision),
+    )
     return [str(revision.number), *shown]
 
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 _HEADER = ["DRAFT", "METHOD", "K", "SIZE", "EXPECTED TOKENS PER STEP", "LICENCE", "NEEDS"]
 
 
-@command("methods", click.Argument(["method"], required=False, metavar="[METHOD]"), MethodRequest, OUTPUT)
+@command(
+    "methods", click.Argument(["method"], required=False, metavar="[METHOD]"), MethodRequest, OUTPUT
+)
 def methods(context: CliContext, /, request: MethodRequest) -> None:
     """List speculation methods, their requirements and defaults; with METHOD, print its setting.
 
@@ -40,7 +42,9 @@ def methods(context: CliContext, /, request: MethodRequest) -> None:
     from mpctl.app.inspect.methods import write_setting
 
     if request.method and request.lists_known_bad:
-        raise InputError("cannot be combined with a METHOD", field="--known-bad", hint=commands.line("methods"))
+        raise InputError(
+            "cannot be combined with a METHOD", field="--known-bad", hint=commands.line("methods")
+        )
     if request.method:
         _emit_setting(context, request.method, write_setting(request))
         return
@@ -68,7 +72,13 @@ def _emit_methods(context: CliContext) -> None:
     from mpctl.methods.table import METHODS
 
     rows = [
-        [m.name, m.needs_draft, m.licence, json.dumps(dict(m.defaults)) if m.defaults else "-", m.summary]
+        [
+            m.name,
+            m.needs_draft,
+            m.licence,
+            json.dumps(dict(m.defaults)) if m.defaults else "-",
+            m.summary,
+        ]
         for m in METHODS.values()
     ]
     context.emit(
@@ -96,7 +106,13 @@ def _emit_known_bad(context: CliContext) -> None:
 
     shipped = shipped_known_bad()
     rows = [
-        [r.id, ", ".join(r.methods) or "any", ", ".join(r.models) or "any", ", ".join(r.features) or "-", r.releases]
+        [
+            r.id,
+            ", ".join(r.methods) or "any",
+            ", ".join(r.models) or "any",
+            ", ".join(r.features) or "-",
+            r.releases,
+        ]
         for r in shipped.rows
     ]
     context.emit(
@@ -133,7 +149,10 @@ def _known_bad_record(row: KnownBadRow) -> dict[str, Any]:
 
 
 _TARGET = click.Argument(
-    ["target"], required=False, metavar="[TARGET]", shell_complete=lambda _c, _p, text: _targets(text)
+    ["target"],
+    required=False,
+    metavar="[TARGET]",
+    shell_complete=lambda _c, _p, text: _targets(text),
 )
 
 
@@ -154,7 +173,10 @@ def published(context: CliContext, /, request: DraftsRequest) -> None:
     listed = list_drafts(request)
     context.emit(
         "DraftList",
-        record=lambda: {"items": [_record(draft) for draft in listed.drafts], "sources": dict(listed.sources)},
+        record=lambda: {
+            "items": [_record(draft) for draft in listed.drafts],
+            "sources": dict(listed.sources),
+        },
         names=lambda: [draft.name for draft in listed.drafts],
         table=lambda wide: _table(listed.drafts, wide=wide, one_target=request.target is not None),
     )
@@ -168,7 +190,9 @@ def _note(context: CliContext, listed: DraftList, target: str | None, method: st
         of_method, of_target = f" for {method}" if method else "", f" of {target}" if target else ""
         terminal.note(f"no draft{of_method}{of_target} in the catalogue")
         return
-    terminal.note(f"{number} draft{'' if number == 1 else 's'}; -o wide shows sources, notes and warnings")
+    terminal.note(
+        f"{number} draft{'' if number == 1 else 's'}; -o wide shows sources, notes and warnings"
+    )
     for draft in listed.drafts if target is not None else ():
         if draft.warn:
             terminal.warn(f"{draft.name}: {draft.warn}")
@@ -180,12 +204,17 @@ def _table(listed: Sequence[Draft], *, wide: bool, one_target: bool) -> str:
     header = [*_HEADER, *(("REMARKS", "SOURCES") if wide else ())]
     rows = [_row(draft, wide=wide) for draft in listed]
     if not one_target:
-        header, rows = ["TARGET", *header], [[d.target, *row] for d, row in zip(listed, rows, strict=True)]
+        header, rows = (
+            ["TARGET", *header],
+            [[d.target, *row] for d, row in zip(listed, rows, strict=True)],
+        )
     return columns([header, *rows])
 
 
 def _row(draft: Draft, *, wide: bool) -> list[str]:
-    expected = "; ".join(length.describe() for length in (draft.expected if wide else draft.expected[:1]))
+    expected = "; ".join(
+        length.describe() for length in (draft.expected if wide else draft.expected[:1])
+    )
     remarks = "; ".join(filter(None, (draft.warn, draft.note)))
     return [
         draft.name,
@@ -243,10 +272,26 @@ drafts = LazyGroup(
     default="published",
     table={
         "published": ("inspect.methods:published", "List published drafts per target", "Commands"),
-        "plan": ("mpctl.lab.commands.drafts:plan", "Predict what training a head costs and brings", "Commands"),
-        "train": ("mpctl.lab.commands.drafts:train", "Train a head from your own prompts", "Commands"),
-        "list": ("mpctl.lab.commands.drafts:list_", "List the heads trained for a service", "Commands"),
-        "card": ("mpctl.lab.commands.drafts:card", "Describe a head that another tool trained", "Commands"),
+        "plan": (
+            "mpctl.lab.commands.drafts:plan",
+            "Predict what training a head costs and brings",
+            "Commands",
+        ),
+        "train": (
+            "mpctl.lab.commands.drafts:train",
+            "Train a head from your own prompts",
+            "Commands",
+        ),
+        "list": (
+            "mpctl.lab.commands.drafts:list_",
+            "List the heads trained for a service",
+            "Commands",
+        ),
+        "card": (
+            "mpctl.lab.commands.drafts:card",
+            "Describe a head that another tool trained",
+            "Commands",
+        ),
         "purge": ("mpctl.lab.commands.drafts:purge", "Delete a head with its data", "Commands"),
     },
     help="List published drafts, and train a head from a service's own traffic.",

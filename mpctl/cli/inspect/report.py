@@ -54,7 +54,9 @@ _FORMATS = {
 
 
 _SIGNED = "attestation"
-_FORM = formats_option(*_FORMATS, _SIGNED, text="Format (default: by the ending of --output-file, else md).")
+_FORM = formats_option(
+    *_FORMATS, _SIGNED, text="Format (default: by the ending of --output-file, else md)."
+)
 
 
 @command("report", click.Argument(["run"], required=False, metavar="[RUN]"), ReportRequest, _FORM)
@@ -103,7 +105,11 @@ def render(measured: MeasuredReport, form: str) -> str:
 def _choose_format(form: str | None, file: str | None) -> str:
     """Return the format asked for, else the one of the file's ending, else Markdown."""
     if form == "html" and file is None and sys.stdout.isatty():
-        raise InputError("an HTML page is not printed on a terminal", field="-o", hint="--output-file report.html")
+        raise InputError(
+            "an HTML page is not printed on a terminal",
+            field="-o",
+            hint="--output-file report.html",
+        )
     if form or file is None:
         return form or "md"
     ending = Path(file).suffix.lower()
@@ -113,4 +119,8 @@ def _choose_format(form: str | None, file: str | None) -> str:
         if ending in row.endings:
             return name
     endings = ", ".join(e for row in _FORMATS.values() for e in row.endings)
-    raise InputError(f"unknown ending {ending!r}; known endings: {endings}", file=file, hint="choose a format with -o")
+    raise InputError(
+        f"unknown ending {ending!r}; known endings: {endings}",
+        file=file,
+        hint="choose a format with -o",
+    )

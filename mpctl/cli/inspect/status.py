@@ -23,8 +23,15 @@ _REFRESH_S = 1.0
 
 
 _OPTIONS = (
-    Option("-w", "--watch", type=bool, help="Refresh until Ctrl-C: redrawn on a terminal, else on change."),
-    Option("-A", "--all-namespaces", type=bool, help="Services of all namespaces, whatever -n says."),
+    Option(
+        "-w",
+        "--watch",
+        type=bool,
+        help="Refresh until Ctrl-C: redrawn on a terminal, else on change.",
+    ),
+    Option(
+        "-A", "--all-namespaces", type=bool, help="Services of all namespaces, whatever -n says."
+    ),
 )
 
 
@@ -58,9 +65,15 @@ def _show_once(context: CliContext, place: Place, name: str | None, *, everywher
         terminal.note("no service is up on this machine")
         terminal.next_command(commands.line("local", "up", "-f", "MANIFEST"))
     else:
-        where = f"in namespace {context.place.namespace}" if context.place.namespace else "in this namespace"
+        where = (
+            f"in namespace {context.place.namespace}"
+            if context.place.namespace
+            else "in this namespace"
+        )
         every = commands.line("status", "-A")
-        terminal.note("no service found" + ("" if everywhere else f" {where}; '{every}' shows all namespaces"))
+        terminal.note(
+            "no service found" + ("" if everywhere else f" {where}; '{every}' shows all namespaces")
+        )
     for leftover in leftovers:
         terminal.warn(leftover.text)
     for orphan in find_orphans(place):
@@ -68,7 +81,12 @@ def _show_once(context: CliContext, place: Place, name: str | None, *, everywher
 
 
 def describe(
-    context: CliContext, place: Place, name: str | None, *, everywhere: bool, leftovers: list[Leftover] | None = None
+    context: CliContext,
+    place: Place,
+    name: str | None,
+    *,
+    everywhere: bool,
+    leftovers: list[Leftover] | None = None,
 ) -> str:
     """The status of the service, or of all, in the format asked for; empty if there is none. ``leftovers``: gets what
     is left of services that are gone."""
@@ -109,7 +127,9 @@ def _trainings(place: Place, sessions: Sequence[Session]) -> tuple[str, ...]:
     return running(sessions) if running else ()
 
 
-def _leftovers(place: Place, sessions: Sequence[Session], *, everywhere: bool) -> tuple[Leftover, ...]:
+def _leftovers(
+    place: Place, sessions: Sequence[Session], *, everywhere: bool
+) -> tuple[Leftover, ...]:
     if place.platform != "kubernetes":
         return ()
     from mpctl.app.session.cluster import find_leftovers
@@ -142,13 +162,19 @@ def _details(status: Status, *, wide: bool) -> list[str]:
     lines = []
     if status.operation is not None:
         step = status.operation.begun or "between steps"
-        words = f"{status.name}: {status.operation.id} ({status.operation.plan.spec_text}) at {step}"
+        words = (
+            f"{status.name}: {status.operation.id} ({status.operation.plan.spec_text}) at {step}"
+        )
         lines += ["", paragraph(words, "", "  ")]
         if status.holder:
             lines.append(f"  held by {status.holder}")
     if status.arms and (wide or len(status.arms) > 1):
         lines.append("")
-        lines.append(columns([["ARM", "PHASE", "TRAFFIC", "ENDPOINT", "RESTARTS", "MESSAGE"], *_arm_rows(status)]))
+        lines.append(
+            columns(
+                [["ARM", "PHASE", "TRAFFIC", "ENDPOINT", "RESTARTS", "MESSAGE"], *_arm_rows(status)]
+            )
+        )
     return lines + [paragraph(f"problem: {problem}", "", "  ") for problem in status.problems]
 
 
@@ -161,7 +187,12 @@ def _arm_rows(status: Status) -> list[list[str]]:
             arm.traffic or ("all" if arm.id == status.routed else "none"),
             arm.endpoint.base_url if arm.endpoint else "-",
             str(arm.restarts),
-            arm.message or (f"retained since {arm.retained_since} ({retire} stops it)" if arm.retained_since else "-"),
+            arm.message
+            or (
+                f"retained since {arm.retained_since} ({retire} stops it)"
+                if arm.retained_since
+                else "-"
+            ),
         ]
         for arm in status.arms
     ]

@@ -39,7 +39,9 @@ def conclude(context: CliContext, outcome: OperationOutcome) -> None:
             else {}
         ),
         names=lambda: [outcome.operation.id] if outcome.operation else [],
-        table=lambda wide: outcome_text(outcome, decision_hint, every_rule=wide or context.terminal.verbose > 0),
+        table=lambda wide: outcome_text(
+            outcome, decision_hint, every_rule=wide or context.terminal.verbose > 0
+        ),
     )
     if outcome.error is not None:
         raise outcome.error
@@ -57,17 +59,25 @@ def _deciding(context: CliContext, outcome: OperationOutcome) -> Deciding | None
     return deciding(outcome.run, outcome.verdict, context.again(outcome.verdict.repeats))
 
 
-def outcome_text(outcome: OperationOutcome, decision_hint: Deciding | None = None, *, every_rule: bool) -> str:
+def outcome_text(
+    outcome: OperationOutcome, decision_hint: Deciding | None = None, *, every_rule: bool
+) -> str:
     """Return the measured figures, the gate rules that did not pass (or every rule) and a summary; empty for an
     operation that measures nothing."""
     if outcome.plan.kind is not Kind.ROLLOUT or not outcome.plan.workload:
         return ""
-    tables = comparison_tables(outcome.cells, baseline=outcome.plan.baseline_text, candidate=outcome.plan.spec_text)
+    tables = comparison_tables(
+        outcome.cells, baseline=outcome.plan.baseline_text, candidate=outcome.plan.spec_text
+    )
     parts = ["\n".join(tables).lstrip("\n")]
     if outcome.verdict is not None:
         parts.append(rules_table(outcome.verdict, every_rule=every_rule))
         rows = list(summary_rows(outcome))
-        parts.append(columns([*rows, ["to decide", decision_hint.text]] if decision_hint is not None else rows))
+        parts.append(
+            columns(
+                [*rows, ["to decide", decision_hint.text]] if decision_hint is not None else rows
+            )
+        )
     return "\n\n".join(part for part in parts if part)
 
 
@@ -75,15 +85,28 @@ def summary_rows(outcome: OperationOutcome) -> Iterator[list[str]]:
     """Five rows: the verdict, both ratios with their confidence intervals, what was drafted, what serves now, how to
     roll back."""
     assert outcome.verdict is not None
-    plan, promoted = outcome.plan, outcome.operation is not None and outcome.operation.ending is Ending.PROMOTED
+    plan, promoted = (
+        outcome.plan,
+        outcome.operation is not None and outcome.operation.ending is Ending.PROMOTED,
+    )
     several = len(outcome.cells) > 1
     figures = (f"{name} {estimate} ({interval})" for name, estimate, interval in outcome.figures)
     yield ["verdict", outcome.verdict.summary or outcome.verdict.outcome.value]
-    yield from ([c.cell.traffic, f"{c.outcome.value}: {c.advice}"] for c in outcome.verdict.cells if c.advice)
+    yield from (
+        [c.cell.traffic, f"{c.outcome.value}: {c.advice}"]
+        for c in outcome.verdict.cells
+        if c.advice
+    )
     yield ["candidate", ", ".join(figures) or "not measured"]
     yield ["drafts", "; ".join(_drafts(c, named=several) for c in outcome.cells) or "not measured"]
-    yield ["serves now", plan.spec_text if promoted else f"{plan.baseline_text}, as before the rollout"]
-    yield ["roll back", outcome.command("rollback") if promoted else "not needed: the service is unchanged"]
+    yield [
+        "serves now",
+        plan.spec_text if promoted else f"{plan.baseline_text}, as before the rollout",
+    ]
+    yield [
+        "roll back",
+        outcome.command("rollback") if promoted else "not needed: the service is unchanged",
+    ]
 
 
 def _drafts(comparison: Comparison, *, named: bool) -> str:
@@ -103,7 +126,11 @@ def _show_preview(context: CliContext, outcome: OperationOutcome, preview: Previ
     metadata = {"name": outcome.name, "namespace": outcome.namespace}
     context.emit(
         "Preview",
-        record=lambda: {"metadata": metadata, "spec": plan_record(preview.plan), "diff": preview.diff},
+        record=lambda: {
+            "metadata": metadata,
+            "spec": plan_record(preview.plan),
+            "diff": preview.diff,
+        },
         names=lambda: [f"{outcome.namespace}/{outcome.name}"],
         table=lambda _wide: preview.diff,
     )
@@ -115,7 +142,11 @@ def _conclude(context: CliContext, outcome: OperationOutcome) -> None:
     assert operation is not None
     if operation.ending is Ending.PROMOTED:
         terminal.note(f"promoted: {outcome.title} runs {plan.spec_text}", color="green")
-        if plan.keep_baseline and (retained := operation.result("keep-baseline", RetentionResult)) and retained.arm:
+        if (
+            plan.keep_baseline
+            and (retained := operation.result("keep-baseline", RetentionResult))
+            and retained.arm
+        ):
             terminal.note(f"{plan.baseline_text} is retained; {outcome.command('retire')} stops it")
         terminal.next_command(outcome.command("rollback"), "restores the service exactly")
     elif operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):
@@ -129,7 +160,9 @@ def _conclude(context: CliContext, outcome: OperationOutcome) -> None:
             return
         target = f" (revision {plan.goal.number})"
         added = ", ".join(restored.added) if restored is not None else ""
-        exact = f"as recorded, but for {added}, which admission adds now," if added else "as recorded"
+        exact = (
+            f"as recorded, but for {added}, which admission adds now," if added else "as recorded"
+        )
         runs = restored.spec.describe() if restored is not None else plan.spec_text
         terminal.note(f"restored: {outcome.title} is byte for byte {exact}{target} and runs {runs}")
         terminal.next_command(outcome.command("history"))

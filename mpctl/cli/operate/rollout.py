@@ -18,7 +18,9 @@ _MANIFEST = Option(
 
 
 @command("rollout", service_argument(), _MANIFEST, RolloutRequest, *ASKS, OUTPUT)
-def rollout(context: CliContext, /, name: str | None, file: str | None, request: RolloutRequest) -> None:
+def rollout(
+    context: CliContext, /, name: str | None, file: str | None, request: RolloutRequest
+) -> None:
     """Roll speculation onto a service behind a measured gate.
 
     \b
@@ -73,12 +75,20 @@ _PROMPTS = (
         metavar="[NAME=]FILE",
         help="Prompts of the rollout again; default: the files that the rollout read on this machine; repeatable.",
     ),
-    Option("--workload", type=File, multiple=True, metavar="FILE", help="The same for a file of several classes."),
+    Option(
+        "--workload",
+        type=File,
+        multiple=True,
+        metavar="FILE",
+        help="The same for a file of several classes.",
+    ),
 )
 
 
 @command("resume", service_argument(), *_PROMPTS, *ASKS, OUTPUT)
-def resume(context: CliContext, /, name: str | None, prompts: tuple[str, ...], workload: tuple[str, ...]) -> None:
+def resume(
+    context: CliContext, /, name: str | None, prompts: tuple[str, ...], workload: tuple[str, ...]
+) -> None:
     """Continue an interrupted rollout, rollback or retire from its last finished step.
 
     Prompts are never stored. While a rollout measures prompts of a file, the same file is read again; on another

@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mpctl.experiment.answers import AnswerCheck, AnswerFinding, AnswerRule, Level, Reproduction, RuleCount
+from mpctl.experiment.answers import (
+    AnswerCheck,
+    AnswerFinding,
+    AnswerRule,
+    Level,
+    Reproduction,
+    RuleCount,
+)
 from mpctl.gate.answers import open_findings, refusing
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
 
@@ -17,7 +24,9 @@ _NOT_ASKED = "not asked: this measurement holds no pass of answers (--fidelity)"
 _SHOWN = 2  # findings in a message
 
 
-def _judged_by(name: AnswerRule, needed: Callable[[Case], bool]) -> Callable[[Case, Rule], RuleResult]:
+def _judged_by(
+    name: AnswerRule, needed: Callable[[Case], bool]
+) -> Callable[[Case, Rule], RuleResult]:
     """Make the judge of a rule. ``needed``: whether a verdict may not do without it."""
 
     def judge(case: Case, rule: Rule) -> RuleResult:
@@ -42,7 +51,9 @@ def _judge(case: Case, check: AnswerCheck, name: AnswerRule, needed: bool) -> Ru
     if open_ := open_findings(check, name):
         return result(Outcome.MISSING, _unsettled(open_, count))
     if count.missing:
-        return result(Outcome.SKIP if count.impossible else absent, f"could not run because {count.missing}")
+        return result(
+            Outcome.SKIP if count.impossible else absent, f"could not run because {count.missing}"
+        )
     if not count.applies:
         return result(Outcome.SKIP, f"no request of the pass ({check.fidelity}) is for this rule")
     text = _summary(check, name, count)
@@ -81,8 +92,12 @@ def _sentence(finding: AnswerFinding) -> str:
     """A finding: number of the prompt, position, both tokens, margin, and whether it reproduces."""
     text = f"request {finding.number} ({finding.kind}): {finding.fault}"
     if finding.position is not None:
-        chosen, best = ("the end" if t is None else str(t) for t in (finding.token, finding.expected))
-        text += f", position {finding.position}, token {chosen}" + (f" for {best}" if finding.expected else "")
+        chosen, best = (
+            "the end" if t is None else str(t) for t in (finding.token, finding.expected)
+        )
+        text += f", position {finding.position}, token {chosen}" + (
+            f" for {best}" if finding.expected else ""
+        )
     if finding.margin is not None:
         text += f", {finding.margin:.1f} nats"
     words = {
@@ -104,14 +119,18 @@ def _judge_outputs(case: Case, _: Rule) -> RuleResult:
     """Judge the rounds' own greedy answers. Equal ones need no score; others must be ties."""
     c, check = case.comparison, case.analysis.round_answers
     if not c.cell.greedy:
-        return RuleResult(Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: answers differ anyway")
+        return RuleResult(
+            Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: answers differ anyway"
+        )
     if not c.compared:
         return RuleResult(Outcome.MISSING, "no prompt was answered by both arms with text")
     if check is None:
         text = f"{c.compared - c.different} of {c.compared} greedy texts are equal"
         if c.different:
             text += "; could not run for the others because no token ids are recorded, which tell ties from faults"
-        return RuleResult(Outcome.SKIP if c.different else Outcome.PASS, text, n=c.compared, unit="answers")
+        return RuleResult(
+            Outcome.SKIP if c.different else Outcome.PASS, text, n=c.compared, unit="answers"
+        )
 
     count, compared = check.rules[AnswerRule.TOKENS], sum(check.compared.values()) + check.unscored
     refuted = sum(f.confirmed is False for f in check.findings)
@@ -135,7 +154,10 @@ def _judge_outputs(case: Case, _: Rule) -> RuleResult:
     if check.equal + check.tied + refuted + check.unscored < compared:
         settled = count.impossible or not case.policy.min_scored_answers
         reason = count.missing or "they have no token ids"
-        return result(Outcome.SKIP if settled else Outcome.MISSING, f"; could not run for the others because {reason}")
+        return result(
+            Outcome.SKIP if settled else Outcome.MISSING,
+            f"; could not run for the others because {reason}",
+        )
     return result(Outcome.PASS)
 
 
@@ -155,7 +177,16 @@ def _row(name: AnswerRule, needed: Callable[[Case], bool], asks: str) -> Rule:
     judge = _judged_by(name, needed)
     fixed = "" if name is AnswerRule.TOKENS else "0 confirmed faults"
     minimum = Direction.MINIMUM
-    return Rule(name.value, judge, "min_scored_answers", asks, "answers", minimum, about_answers=True, fixed=fixed)
+    return Rule(
+        name.value,
+        judge,
+        "min_scored_answers",
+        asks,
+        "answers",
+        minimum,
+        about_answers=True,
+        fixed=fixed,
+    )
 
 
 RULES = (

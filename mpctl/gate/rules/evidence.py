@@ -60,9 +60,12 @@ def _judge_arms(case: Case, _: Rule) -> RuleResult:
     different = open_differences(case.analysis.arms, case.analysis.accepted)
     accepted = f" (accepted: {', '.join(case.analysis.accepted)})" if case.analysis.accepted else ""
     if not different:
-        return RuleResult(Outcome.PASS, f"no condition but speculation is known to differ{accepted}")
+        return RuleResult(
+            Outcome.PASS, f"no condition but speculation is known to differ{accepted}"
+        )
     return RuleResult(
-        Outcome.MISSING, f"the arms differ in more than speculation: {'; '.join(map(str, different))}{accepted}"
+        Outcome.MISSING,
+        f"the arms differ in more than speculation: {'; '.join(map(str, different))}{accepted}",
     )
 
 
@@ -70,9 +73,13 @@ def _judge_open_loop(case: Case, _: Rule) -> RuleResult:
     """A queue shows itself after about ten times the requests that are in flight (Little's law)."""
     c, rate = case.comparison, case.comparison.cell.rate
     if rate is None:
-        return RuleResult(Outcome.SKIP, "a closed loop: the requests in flight are constant", unit="prompts")
+        return RuleResult(
+            Outcome.SKIP, "a closed loop: the requests in flight are constant", unit="prompts"
+        )
     if c.baseline.e2e is None:
-        return RuleResult(Outcome.MISSING, "no request of the baseline was answered", unit="prompts")
+        return RuleResult(
+            Outcome.MISSING, "no request of the baseline was answered", unit="prompts"
+        )
     wanted = math.ceil(_QUEUE_FACTOR * rate * c.baseline.e2e.mean / 1000)
     n = math.floor(c.round_requests)
     text = f"a block sends {n} requests at {rate:g}/s, and one takes {c.baseline.e2e.mean / 1000:.2g} s"
@@ -87,7 +94,9 @@ def _judge_samples(case: Case, rule: Rule) -> RuleResult:
     text = f"{c.compared} prompts answered by both arms in {c.rounds} rounds (at least {limit:g})"
     if c.textless:
         text += f"; {c.textless} more were answered without text and cannot be compared (a reasoning parser?)"
-        return RuleResult(Outcome.PASS if c.compared >= limit else Outcome.MISSING, text, c.compared, limit)
+        return RuleResult(
+            Outcome.PASS if c.compared >= limit else Outcome.MISSING, text, c.compared, limit
+        )
     if c.compared >= limit:
         return RuleResult(Outcome.PASS, text, c.compared, limit, None, c.compared, "prompts")
     missing = max(1, round(limit - c.compared))
@@ -98,16 +107,30 @@ def _judge_samples(case: Case, rule: Rule) -> RuleResult:
 def _judge_repeats(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_repeated
     prompts = case.prompts
-    source = f"; {prompts.repeated} duplicates in {prompts.name} were left out" if prompts and prompts.repeated else ""
+    source = (
+        f"; {prompts.repeated} duplicates in {prompts.name} were left out"
+        if prompts and prompts.repeated
+        else ""
+    )
     if not c.sent:
-        return RuleResult(Outcome.MISSING, f"the prompts that were sent are unknown{source}", None, limit)
+        return RuleResult(
+            Outcome.MISSING, f"the prompts that were sent are unknown{source}", None, limit
+        )
     repeated = c.repeated / c.sent
     text = (
         f"{c.repeated} of {c.sent} prompts of {c.cell.traffic} were sent to the same engine before in this "
         f"measurement (at most {formatting.limit(limit, 'share')}){source}"
     )
-    spec, alike = case.candidate.speculation if case.candidate else None, prompts.alike if prompts else 0.0
-    if alike > limit and spec is not None and spec.known is not None and spec.known.remembers_answers:
+    spec, alike = (
+        case.candidate.speculation if case.candidate else None,
+        prompts.alike if prompts else 0.0,
+    )
+    if (
+        alike > limit
+        and spec is not None
+        and spec.known is not None
+        and spec.known.remembers_answers
+    ):
         text += (
             f"; {formatting.share(alike, 0)} share most of their word sequences with an earlier one, whose answer "
             f"{spec.method} decoding replays: give other prompts, or raise max_repeated if your traffic is like this"
@@ -151,7 +174,9 @@ def _judge_tokens(case: Case, rule: Rule) -> RuleResult:
             f"candidate (at most {formatting.limit(limit, 'share')}): its usage records cannot be right"
         )
     outcome = Outcome.MISSING if differ else Outcome.PASS
-    return RuleResult(outcome, "; ".join(differ or agree), widest, limit, None, c.candidate.requests, "share")
+    return RuleResult(
+        outcome, "; ".join(differ or agree), widest, limit, None, c.candidate.requests, "share"
+    )
 
 
 def _judge_length(case: Case, rule: Rule) -> RuleResult:
@@ -159,8 +184,12 @@ def _judge_length(case: Case, rule: Rule) -> RuleResult:
     limit = case.policy.max_length_ratio if c.cell.greedy else case.policy.max_sampled_length_ratio
     interval = c.intervals.get("length_ratio")
     if interval is None:
-        return RuleResult(Outcome.MISSING, "no prompt was answered by both arms", None, limit, unit="x")
-    base, cand = (a.output_tokens / max(a.requests - a.failed, 1) for a in (c.baseline, c.candidate))
+        return RuleResult(
+            Outcome.MISSING, "no prompt was answered by both arms", None, limit, unit="x"
+        )
+    base, cand = (
+        a.output_tokens / max(a.requests - a.failed, 1) for a in (c.baseline, c.candidate)
+    )
     text = (
         f"answers are {formatting.ratio(interval.value)} as long ({cand:.1f} tokens, baseline {base:.1f}), "
         f"{formatting.confidence(interval)} over {interval.n} rounds "
@@ -172,9 +201,13 @@ def _judge_length(case: Case, rule: Rule) -> RuleResult:
     needed = None
     if outcome is Outcome.UNDECIDED:
         nearest = limit if interval.value >= 1.0 else 1.0 / limit
-        needed, advice = more_needed(case, replace(threshold_of(case, rule), limit=nearest), interval)
+        needed, advice = more_needed(
+            case, replace(threshold_of(case, rule), limit=nearest), interval
+        )
         text += advice
-    return RuleResult(outcome, text, interval.value, limit, interval, c.candidate.requests, "x", needed)
+    return RuleResult(
+        outcome, text, interval.value, limit, interval, c.candidate.requests, "x", needed
+    )
 
 
 def _at_least_by_chance(count: int, of: int) -> float:

@@ -25,7 +25,9 @@ from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, judge_es
 from mpctl.stats.confidence import Interval
 from mpctl.stats.sequential import FEWEST, rounds_to_show
 
-_BLOCK = 16  # tokens of a block of the prefix cache; a head computes the last one that matches again
+_BLOCK = (
+    16  # tokens of a block of the prefix cache; a head computes the last one that matches again
+)
 _ANSWERS_KEPT = "suffix_decoding_max_cached_requests"
 
 
@@ -48,11 +50,15 @@ class Threshold:
     def text(self) -> str:
         """The limit in words: ``at least 0.95x``."""
         strict, loose = ("above", "at least") if self.minimum else ("below", "at most")
-        return f"{strict if self.rule.strictly else loose} {formatting.limit(self.limit, self.unit)}"
+        return (
+            f"{strict if self.rule.strictly else loose} {formatting.limit(self.limit, self.unit)}"
+        )
 
     def outcome(self, interval: Interval) -> Outcome:
         """Return on which side of the limit the interval lies: pass, fail or undecided."""
-        good, bad = (interval.above, interval.below) if self.minimum else (interval.below, interval.above)
+        good, bad = (
+            (interval.above, interval.below) if self.minimum else (interval.below, interval.above)
+        )
         if good(self.limit, strictly=self.rule.strictly):
             return Outcome.PASS
         return Outcome.FAIL if bad(self.limit, strictly=True) else Outcome.UNDECIDED
@@ -85,15 +91,22 @@ def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
     n = min(c.baseline.requests, c.candidate.requests)
     limit, unit = threshold.limit, threshold.unit
     if interval is None or not math.isfinite(interval.value):
-        return RuleResult(Outcome.MISSING, f"{label} was not measured on both arms", None, limit, None, n, unit)
+        return RuleResult(
+            Outcome.MISSING, f"{label} was not measured on both arms", None, limit, None, n, unit
+        )
     outcome, advice = threshold.outcome(interval), ""
     needed = None
     if outcome is Outcome.UNDECIDED:
         needed, advice = more_needed(case, threshold, interval)
-        borrowed = None if threshold.rule.over_all_cells else borrow(case.analysis, c, threshold.figure)
+        borrowed = (
+            None if threshold.rule.over_all_cells else borrow(case.analysis, c, threshold.figure)
+        )
         if borrowed is not None and threshold.outcome(borrowed.interval) is Outcome.PASS:
             outcome, needed = Outcome.PASS, None
-            together = formatting.in_unit(borrowed.interval.value, unit), formatting.bounds(borrowed.interval, unit)
+            together = (
+                formatting.in_unit(borrowed.interval.value, unit),
+                formatting.bounds(borrowed.interval, unit),
+            )
             advice = f"; {together[0]} ({together[1]}) with what the other classes show"
     if outcome is Outcome.PASS and (stalls := contradicting_stalls(case, threshold)):
         outcome, advice = Outcome.UNDECIDED, stalls
@@ -133,11 +146,19 @@ def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[i
     gap = math.log(interval.value / limit) if figure.ratio and limit > 0 else interval.value - limit
     alpha = figure.stage.below if gap > 0 else figure.stage.above
     rounds = rounds_to_show(
-        figure.gap(abs(gap)), figure.trimmed.spread, alpha, policy.power, trim=figure.trim, settled=SETTLED_FROM
+        figure.gap(abs(gap)),
+        figure.trimmed.spread,
+        alpha,
+        policy.power,
+        trim=figure.trim,
+        settled=SETTLED_FROM,
     )
     if rounds is None and abs(gap) <= figure.allowance:
         most = formatting.limit(c.order.margin(policy), "share")
-        return None, f"; equal engines may differ by {most} for as long as both live, so more rounds decide nothing"
+        return (
+            None,
+            f"; equal engines may differ by {most} for as long as both live, so more rounds decide nothing",
+        )
     if rounds is None:
         return None, "; too close to the limit to tell on which side it is"
     measured = max(c.rounds, interval.n)
@@ -150,7 +171,9 @@ def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[i
 
 def _judge_caches(case: Case, _: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_cache_gap
-    shares = [arm.window.prefix_hit_share if arm.window else None for arm in (c.baseline, c.candidate)]
+    shares = [
+        arm.window.prefix_hit_share if arm.window else None for arm in (c.baseline, c.candidate)
+    ]
     earlier_shares = [
         _earlier_share(arm, conditions)
         for arm, conditions in ((c.baseline, case.baseline), (c.candidate, case.candidate))
@@ -159,7 +182,10 @@ def _judge_caches(case: Case, _: Rule) -> RuleResult:
     base, cand = shares
     most = formatting.limit(limit, "share")
     if base is not None and cand is not None:
-        gaps.append(abs(base - cand) - (_recomputed(c.candidate) if base > cand and case.has_draft_model else 0.0))
+        gaps.append(
+            abs(base - cand)
+            - (_recomputed(c.candidate) if base > cand and case.has_draft_model else 0.0)
+        )
         texts.append(
             f"the prefix cache held {formatting.share(cand, 0)} of the candidate's prompt tokens, "
             f"{formatting.share(base, 0)} of the baseline's (at most {most} apart)"
@@ -167,7 +193,11 @@ def _judge_caches(case: Case, _: Rule) -> RuleResult:
     elif (base is None) != (cand is None):
         missing = c.baseline if base is None else c.candidate
         return RuleResult(
-            Outcome.MISSING, f"the {missing.arm}'s engine does not count its prefix cache", None, limit, unit="share"
+            Outcome.MISSING,
+            f"the {missing.arm}'s engine does not count its prefix cache",
+            None,
+            limit,
+            unit="share",
         )
     for arm, share in zip((c.baseline, c.candidate), earlier_shares, strict=True):
         if share is not None:
@@ -177,26 +207,43 @@ def _judge_caches(case: Case, _: Rule) -> RuleResult:
                 f"before this measurement (at most {most})"
             )
     if not gaps:
-        return RuleResult(Outcome.SKIP, "neither engine counts its prefix cache", None, limit, unit="share")
+        return RuleResult(
+            Outcome.SKIP, "neither engine counts its prefix cache", None, limit, unit="share"
+        )
     if max(gaps) <= limit:
-        return RuleResult(Outcome.PASS, "; ".join(texts), max(gaps), limit, None, c.candidate.requests, "share")
+        return RuleResult(
+            Outcome.PASS, "; ".join(texts), max(gaps), limit, None, c.candidate.requests, "share"
+        )
     advice = "restart both engines and measure again, or allow it with max_cache_gap"
     return RuleResult(
-        Outcome.MISSING, f"{'; '.join(texts)}; {advice}", max(gaps), limit, None, c.candidate.requests, "share"
+        Outcome.MISSING,
+        f"{'; '.join(texts)}; {advice}",
+        max(gaps),
+        limit,
+        None,
+        c.candidate.requests,
+        "share",
     )
 
 
 def _recomputed(arm: ArmSummary) -> float:
     """The share of prompt tokens in one block of the cache per request."""
     window = arm.window
-    return _BLOCK * arm.requests / window.prefix_queries if window and window.prefix_queries else 0.0
+    return (
+        _BLOCK * arm.requests / window.prefix_queries if window and window.prefix_queries else 0.0
+    )
 
 
 def _earlier_share(arm: ArmSummary, conditions: ArmConditions | None) -> float | None:
     """Share of the arm's tokens that its process generated before the measurement; None where nothing keeps them."""
     spec = conditions.speculation if conditions else None
     method = spec.known if spec else None
-    if conditions is None or method is None or not method.remembers_answers or conditions.served_tokens is None:
+    if (
+        conditions is None
+        or method is None
+        or not method.remembers_answers
+        or conditions.served_tokens is None
+    ):
         return None
     if spec is not None and spec.settings.get(_ANSWERS_KEPT) == 0:
         return None
@@ -208,7 +255,9 @@ def _judge_tokens_per_step(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.min_tokens_per_step
     window = c.candidate.window
     if limit > 0 and window is not None and not window.speculating:
-        message = "the candidate has no spec_decode counters: speculation is off in the running engine"
+        message = (
+            "the candidate has no spec_decode counters: speculation is off in the running engine"
+        )
         return RuleResult(Outcome.FAIL, message, None, limit, None, c.candidate.requests, "tokens")
     value = window.tokens_per_step if window else None
     return _judge_counted(case, rule, value)
@@ -230,14 +279,18 @@ def _judge_first_position(case: Case, rule: Rule) -> RuleResult:
     result = _judge_counted(case, rule, rates[0] if rates else None)
     if result.outcome is not Outcome.FAIL:
         return result
-    return replace(result, message=f"{result.message}; is the draft made for this model and chat template?")
+    return replace(
+        result, message=f"{result.message}; is the draft made for this model and chat template?"
+    )
 
 
 def _judge_coverage(case: Case, rule: Rule) -> RuleResult:
     limit = case.policy.min_coverage
     window = case.comparison.candidate.window
     if window is not None and not window.speculating:
-        return RuleResult(Outcome.SKIP, "the candidate does not speculate", None, limit, unit="share")
+        return RuleResult(
+            Outcome.SKIP, "the candidate does not speculate", None, limit, unit="share"
+        )
     return _judge_counted(case, rule, window.coverage if window else None)
 
 
@@ -246,13 +299,18 @@ def _judge_pool(case: Case, _: Rule) -> RuleResult:
     base = case.baseline.kv_pool_tokens if case.baseline else None
     cand = case.candidate.kv_pool_tokens if case.candidate else None
     if not base or cand is None:
-        return RuleResult(Outcome.SKIP, "the size of the KV cache is not known of both arms", None, limit)
+        return RuleResult(
+            Outcome.SKIP, "the size of the KV cache is not known of both arms", None, limit
+        )
     loss = max(0.0, 1.0 - cand / base)
     most = formatting.limit(limit, "share")
     text = (
-        f"the KV cache holds {cand} tokens, {base} on the baseline: {formatting.share(loss, 0)} less (at most {most})"
+        f"the KV cache holds {cand} tokens, {base} on the baseline: "
+        f"{formatting.share(loss, 0)} less (at most {most})"
     )
-    return RuleResult(Outcome.FAIL if loss > limit else Outcome.PASS, text, loss, limit, None, 1, "share")
+    return RuleResult(
+        Outcome.FAIL if loss > limit else Outcome.PASS, text, loss, limit, None, 1, "share"
+    )
 
 
 def _judge_counted(case: Case, rule: Rule, value: float | None) -> RuleResult:
@@ -261,9 +319,16 @@ def _judge_counted(case: Case, rule: Rule, value: float | None) -> RuleResult:
     c, threshold, unit = case.comparison, threshold_of(case, rule), rule.unit
     limit, n = threshold.limit, c.candidate.requests
     if value is None:
-        return RuleResult(Outcome.MISSING, f"{rule.label} was not measured", None, limit, None, n, unit)
+        return RuleResult(
+            Outcome.MISSING, f"{rule.label} was not measured", None, limit, None, n, unit
+        )
     interval = c.intervals.get(rule.figure)
-    if interval is not None and unit == "share" and interval.low is not None and interval.high is not None:
+    if (
+        interval is not None
+        and unit == "share"
+        and interval.low is not None
+        and interval.high is not None
+    ):
         interval = replace(interval, low=max(interval.low, 0.0), high=min(interval.high, 1.0))
     if interval is not None and interval.low is not None and interval.high is not None:
         # The value counts every step once, the interval every round once: with few rounds it may miss the value.
@@ -272,7 +337,9 @@ def _judge_counted(case: Case, rule: Rule, value: float | None) -> RuleResult:
     by_chance = interval is not None and interval.low == interval.high and interval.n < FEWEST
     if outcome is Outcome.FAIL and by_chance:  # as when a few rounds had no draft accepted
         outcome = Outcome.UNDECIDED
-    rounds = f", {formatting.confidence(interval, unit)} over {interval.n} rounds" if interval else ""
+    rounds = (
+        f", {formatting.confidence(interval, unit)} over {interval.n} rounds" if interval else ""
+    )
     text = f"{rule.label} {formatting.in_unit(value, unit)}{rounds} and {n} requests ({threshold.text})"
     needed, advice = None, ""
     if outcome is Outcome.UNDECIDED and interval is not None:
@@ -313,14 +380,20 @@ def _repetition(earlier: int) -> str:
 
 def _judge_tpot(case: Case, rule: Rule) -> RuleResult:
     c = case.comparison
-    return judge_threshold(case, threshold_of(case, rule, _both(c.candidate.tpot_ms, c.baseline.tpot_ms)))
+    return judge_threshold(
+        case, threshold_of(case, rule, _both(c.candidate.tpot_ms, c.baseline.tpot_ms))
+    )
 
 
 def _judge_ttft(case: Case, rule: Rule) -> RuleResult:
     """Judge by the engines' clocks, unless the client contradicts them by more than TTFT may rise."""
     c, policy = case.comparison, case.policy
     base, late = c.baseline.ttft_ms, c.late_ms
-    if late is not None and base is not None and late > max(policy.ttft_slack_ms, base * (policy.max_ttft_ratio - 1.0)):
+    if (
+        late is not None
+        and base is not None
+        and late > max(policy.ttft_slack_ms, base * (policy.max_ttft_ratio - 1.0))
+    ):
         text = (
             f"first tokens of the candidate reach the client {formatting.milliseconds(late)} later than by its "
             f"engine's clock, compared with the baseline's ({formatting.milliseconds(c.candidate.ttft_ms)} by the "
@@ -339,10 +412,15 @@ def _judge_queue_wait(case: Case, rule: Rule) -> RuleResult:
 def _judge_with_slack(case: Case, rule: Rule, cand: float | None, base: float | None) -> RuleResult:
     """Judge the ratio, or the difference in ms where the slack allows more than the ratio. A limit below 1 asks for a
     gain, which no slack replaces."""
-    threshold, slack_ms = threshold_of(case, rule, _both(cand, base)), getattr(case.policy, rule.slack)
+    threshold, slack_ms = (
+        threshold_of(case, rule, _both(cand, base)),
+        getattr(case.policy, rule.slack),
+    )
     most = threshold.limit
     if cand is None or base is None:
-        return RuleResult(Outcome.MISSING, f"{rule.label} was not measured on both arms", None, most, unit="x")
+        return RuleResult(
+            Outcome.MISSING, f"{rule.label} was not measured on both arms", None, most, unit="x"
+        )
     if most >= 1.0 and base * (most - 1.0) <= slack_ms:
         threshold = replace(threshold, figure=f"{rule.figure}_ms", limit=slack_ms, unit="ms")
     return judge_threshold(case, threshold)
@@ -354,7 +432,9 @@ def _both(cand: float | None, base: float | None) -> str:
     return f" ({formatting.milliseconds(cand)}, baseline {formatting.milliseconds(base)})"
 
 
-def _mean(name: str, judge: Callable[[Case, Rule], RuleResult], limit: str, asks: str, **row: Any) -> Rule:
+def _mean(
+    name: str, judge: Callable[[Case, Rule], RuleResult], limit: str, asks: str, **row: Any
+) -> Rule:
     """A rule about a mean over rounds."""
     return Rule(name, judge, limit, asks, forecast=True, needs_idle_engines=True, **row)
 

@@ -25,12 +25,18 @@ def judge_traffic(traffic: UsersTraffic, policy: Policy) -> tuple[RuleResult, ..
     load = _judge_load(figures, policy, copies=traffic.copies)
     rules = [_judge_tpot(figures, policy), load, _judge_length(figures, policy)]
     if load.outcome is not Outcome.PASS and (load.value or 1.0) >= 1.0:
-        rules = [replace(r, outcome=Outcome.UNDECIDED) if r.outcome is Outcome.FAIL else r for r in rules]
+        rules = [
+            replace(r, outcome=Outcome.UNDECIDED) if r.outcome is Outcome.FAIL else r for r in rules
+        ]
     if not traffic.equal_share:
         what = "the candidate got a smaller share than a baseline pod, so it may be rejected and not promoted"
         rules.append(RuleResult(Outcome.MISSING, what, rule="share"))
     if traffic.stopped:
-        rules.append(RuleResult(Outcome.FAIL, f"users were spared the candidate: {traffic.stopped}", rule="harm"))
+        rules.append(
+            RuleResult(
+                Outcome.FAIL, f"users were spared the candidate: {traffic.stopped}", rule="harm"
+            )
+        )
     return (*rules, RuleResult(Outcome.SKIP, _unidentified(figures), rule="throughput"))
 
 
@@ -58,7 +64,9 @@ def _judge_tpot(figures: TrafficFigures, policy: Policy) -> RuleResult:
 def _judge_load(figures: TrafficFigures, policy: Policy, *, copies: bool) -> RuleResult:
     ratio, most = figures.load_ratio, policy.max_load_gap
     if not ratio:
-        return RuleResult(Outcome.MISSING, "requests per pod were not counted", limit=most, rule="equal load")
+        return RuleResult(
+            Outcome.MISSING, "requests per pod were not counted", limit=most, rule="equal load"
+        )
     gap = abs(math.log(ratio))
     unequal = gap - _CHANCE_SD * figures.load_sd > math.log1p(most)
     message = (
@@ -68,7 +76,14 @@ def _judge_load(figures: TrafficFigures, policy: Policy, *, copies: bool) -> Rul
     if gap > LOOK_LIMIT_SD * figures.load_sd and not copies:
         message += "; the router looks at load: judged at equal queue, not at equal load"
     return RuleResult(
-        Outcome.UNDECIDED if unequal else Outcome.PASS, message, ratio, 1 + most, None, 0, "x", rule="equal load"
+        Outcome.UNDECIDED if unequal else Outcome.PASS,
+        message,
+        ratio,
+        1 + most,
+        None,
+        0,
+        "x",
+        rule="equal load",
     )
 
 
@@ -76,11 +91,22 @@ def _judge_length(figures: TrafficFigures, policy: Policy) -> RuleResult:
     """Answers of other requests differ in length by chance, so the rule fails by its whole interval only."""
     ratio, most = figures.length_ratio, policy.max_length_ratio
     if ratio is None:
-        return RuleResult(Outcome.SKIP, "tokens per answer were not counted", limit=most, rule="answers of users")
+        return RuleResult(
+            Outcome.SKIP, "tokens per answer were not counted", limit=most, rule="answers of users"
+        )
     far = ratio.above(most, strictly=True) or ratio.below(1 / most, strictly=True)
-    message = f"tokens per answer {in_words(ratio)} (at most {formatting.limit(most, 'x')} either way)"
+    message = (
+        f"tokens per answer {in_words(ratio)} (at most {formatting.limit(most, 'x')} either way)"
+    )
     return RuleResult(
-        Outcome.FAIL if far else Outcome.PASS, message, ratio.value, most, ratio, 0, "x", rule="answers of users"
+        Outcome.FAIL if far else Outcome.PASS,
+        message,
+        ratio.value,
+        most,
+        ratio,
+        0,
+        "x",
+        rule="answers of users",
     )
 
 
@@ -98,7 +124,11 @@ def is_decided(traffic: UsersTraffic, policy: Policy) -> bool:
     if len(traffic.windows) >= traffic.planned:
         return True
     outcomes = {rule.outcome for rule in judge_traffic(traffic, policy)}
-    return Outcome.FAIL in outcomes or outcomes <= {Outcome.PASS, Outcome.SKIP} or is_hopeless(traffic, policy)
+    return (
+        Outcome.FAIL in outcomes
+        or outcomes <= {Outcome.PASS, Outcome.SKIP}
+        or is_hopeless(traffic, policy)
+    )
 
 
 def is_hopeless(traffic: UsersTraffic, policy: Policy) -> bool:
@@ -111,5 +141,6 @@ def is_hopeless(traffic: UsersTraffic, policy: Policy) -> bool:
     gain = math.log(policy.max_time_per_token_ratio) - tpot.mean - margin
     loss = tpot.mean - math.log(policy.max_tpot_ratio) - margin
     return all(
-        chance_to_decide(gap, tpot, figures.planned, policy.side) < LEAST_CHANCE_OF_WINDOWS for gap in (gain, loss)
+        chance_to_decide(gap, tpot, figures.planned, policy.side) < LEAST_CHANCE_OF_WINDOWS
+        for gap in (gain, loss)
     )

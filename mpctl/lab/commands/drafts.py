@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 @command("plan", service_argument(), FILE, DraftPlanRequest, OUTPUT)
-def plan(context: CliContext, /, name: str | None, file: str | None, request: DraftPlanRequest) -> None:
+def plan(
+    context: CliContext, /, name: str | None, file: str | None, request: DraftPlanRequest
+) -> None:
     """Predict what training a head costs and brings: free methods first, then prompts, GPU hours, disk and gain.
 
     \b
@@ -57,7 +59,12 @@ def _plan_text(planned: TrainingPlan) -> str:
         ["predicted after training", _tokens(gain.refreshed)],
     ]
     if cost is not None:
-        rows.append(["GPU hours", f"{cost.gpu_hours:.2f} on one {planned.gpu}, right within a factor of two"])
+        rows.append(
+            [
+                "GPU hours",
+                f"{cost.gpu_hours:.2f} on one {planned.gpu}, right within a factor of two",
+            ]
+        )
         rows.append(["disk", f"{cost.disk_gib:.1f} GiB until the head is trained"])
     return "\n".join([columns(rows), *(f"unknown: {text}" for text in planned.missing)])
 
@@ -90,22 +97,32 @@ def train(context: CliContext, /, name: str | None, request: DraftTrainRequest) 
             "TrainingJob",
             record=lambda: {"items": list(trained.documents)},
             names=lambda: [document["metadata"]["name"] for document in trained.documents],
-            table=lambda _wide: str(yaml.safe_dump_all(trained.documents, sort_keys=False)).rstrip(),
+            table=lambda _wide: str(
+                yaml.safe_dump_all(trained.documents, sort_keys=False)
+            ).rstrip(),
         )
-        context.terminal.note(f"nothing was changed; --apply creates them and sends the prompts of {trained.name}")
+        context.terminal.note(
+            f"nothing was changed; --apply creates them and sends the prompts of {trained.name}"
+        )
         return
     card = trained.card
     heads = training.made_heads(session, training.open_trainer(session))
     context.emit(
         "HeadList",
-        record=lambda: {"items": [_head_record(head) for head in heads if head.order.name == card.name]},
+        record=lambda: {
+            "items": [_head_record(head) for head in heads if head.order.name == card.name]
+        },
         names=lambda: [card.name],
         table=lambda _wide: _card_text(card),
     )
     if card.better():
-        context.terminal.next_command(session.command("rollout", "--spec", card.method, "--draft", f"made:{card.name}"))
+        context.terminal.next_command(
+            session.command("rollout", "--spec", card.method, "--draft", f"made:{card.name}")
+        )
     else:
-        context.terminal.note(f"{card.name} is no better than the head it started from; no engine was started")
+        context.terminal.note(
+            f"{card.name} is no better than the head it started from; no engine was started"
+        )
 
 
 def _card_text(card: Card) -> str:
@@ -209,7 +226,9 @@ def purge(context: CliContext, /, head: str) -> None:
 
     service, dash, _ = head.rpartition("-")
     if not dash:
-        raise InputError(f"{head!r} is no name of a head", hint=f"{commands.line('drafts', 'list')} lists them")
+        raise InputError(
+            f"{head!r} is no name of a head", hint=f"{commands.line('drafts', 'list')} lists them"
+        )
     session: Session = context.open_session(service, gone=True)
     trainer: HeadTrainer = training.open_trainer(session)
     training.purge(session, trainer, head)

@@ -25,7 +25,12 @@ _OPTIONS = (
         metavar="FILE|-",
         help="Answer the questions of a file, without a service (docs/how-to/will-it-pay.md).",
     ),
-    Option("--history", section="Output", type=bool, help="Compare earlier predictions with what rollouts measured."),
+    Option(
+        "--history",
+        section="Output",
+        type=bool,
+        help="Compare earlier predictions with what rollouts measured.",
+    ),
 )
 _FORMATS = formats_option("table", "json", "yaml", "name", "md", text="Format (default: table).")
 
@@ -62,7 +67,9 @@ def plan(
     if cell is not None:
         from mpctl.lab.plan import cells
 
-        record = cells.run(cell, request.speculation.catalogue, _progress(context.terminal)).to_record()
+        record = cells.run(
+            cell, request.speculation.catalogue, _progress(context.terminal)
+        ).to_record()
     elif history:
         from mpctl.lab.plan import predicted
 
@@ -73,14 +80,18 @@ def plan(
         "Plan",
         record=lambda: record,
         names=lambda: [f"method/{method['method']}" for method in record.get("methods", ())],
-        table=lambda _wide: _text(record, details=bool(context.terminal.verbose) or len(record.get("methods", ())) < 2),
+        table=lambda _wide: _text(
+            record, details=bool(context.terminal.verbose) or len(record.get("methods", ())) < 2
+        ),
     )
     form = form or "table"
     text = _markdown(record) if form == "md" else render(form, result, context.terminal.page_width)
     context.terminal.result(text)
 
 
-def _plan_of_service(context: CliContext, name: str | None, file: str | None, request: PlanRequest) -> dict[str, Any]:
+def _plan_of_service(
+    context: CliContext, name: str | None, file: str | None, request: PlanRequest
+) -> dict[str, Any]:
     """The plan of a service, of a manifest, or of a model that nobody serves."""
     from mpctl.app.change.source import source_of_model
     from mpctl.lab.plan import service_plan
@@ -104,9 +115,13 @@ def _progress(terminal: Terminal) -> Callable[[str], None]:
 def _with_methods(request: PlanRequest) -> PlanRequest:
     methods = tuple(text.strip() for text in request.speculation.method.split(",") if text.strip())
     if not methods:
-        raise InputError("no method is named", field="--spec", hint="--spec ngram,eagle3; or --spec all")
+        raise InputError(
+            "no method is named", field="--spec", hint="--spec ngram,eagle3; or --spec all"
+        )
     if "auto" in methods:
-        raise InputError("auto is a choice of rollout", field="--spec", hint="--spec all compares the methods")
+        raise InputError(
+            "auto is a choice of rollout", field="--spec", hint="--spec all compares the methods"
+        )
     return replace(request, methods=methods)
 
 
@@ -121,7 +136,10 @@ def _text(record: Mapping[str, Any], *, details: bool) -> str:
 
     width = 1000 if "history" in record else _WIDTH
     return plan_text(
-        page_of(record), lambda rows, indent: _table(rows, indent, width), page_width(_WIDTH), details=details
+        page_of(record),
+        lambda rows, indent: _table(rows, indent, width),
+        page_width(_WIDTH),
+        details=details,
     )
 
 

@@ -41,10 +41,17 @@ def _request(request: BenchRequest, write_spec: str | None) -> TuneRequest:
     """
     for flag, value in (("--candidate", request.candidate), ("--url", request.servers.url)):
         if value:
-            raise InputError("cannot be combined with --tune, which starts the engines itself", field=flag)
+            raise InputError(
+                "cannot be combined with --tune, which starts the engines itself", field=flag
+            )
     if request.measurement.detect is not None:
-        raise InputError("cannot be combined with --tune, whose stages have rounds of their own", field="--detect")
-    methods = tuple(text.strip() for text in (request.speculation.method or "all").split(",") if text.strip())
+        raise InputError(
+            "cannot be combined with --tune, whose stages have rounds of their own",
+            field="--detect",
+        )
+    methods = tuple(
+        text.strip() for text in (request.speculation.method or "all").split(",") if text.strip()
+    )
     bench = replace(request, speculation=SpeculationRequest())
     return TuneRequest(methods, replace(request.speculation, method=""), bench, write_spec)
 
@@ -65,14 +72,20 @@ def _conclude(context: CliContext, session: Session, tuned: Tuned) -> None:
         table=lambda _wide: _table(tuned),
     )
     terminal, best = context.terminal, tuned.tried[0].configuration.name
-    terminal.note(f"{len(tuned.tried)} configurations in {tuned.seconds:.0f} s ({tuned.ended}); best: {tuned.file}")
+    terminal.note(
+        f"{len(tuned.tried)} configurations in {tuned.seconds:.0f} s ({tuned.ended}); best: {tuned.file}"
+    )
     if tuned.untried:
-        terminal.note(f"{len(tuned.untried)} not tried for lack of time: {', '.join(c.name for c in tuned.untried)}")
+        terminal.note(
+            f"{len(tuned.untried)} not tried for lack of time: {', '.join(c.name for c in tuned.untried)}"
+        )
     reasons = f"throughput ratio {_row(tuned.tried[0])[2]}"
     if tuned.verdict.outcome is tuned.outcome:
         reasons = "; ".join(tuned.verdict.reasons)
     if tuned.outcome is Outcome.REJECT:
-        raise GateRejected(f"no configuration is better than what serves; the best, {best}: {reasons}")
+        raise GateRejected(
+            f"no configuration is better than what serves; the best, {best}: {reasons}"
+        )
     if tuned.outcome is Outcome.UNDECIDED:
         raise Undecided(
             f"the best configuration, {best}, is not proven better: {reasons}",
@@ -121,7 +134,9 @@ def _tried(trial: Tried) -> dict[str, Any]:
         "method": trial.configuration.method,
         "settings": list(trial.configuration.settings),
         "predicted": trial.configuration.predicted,
-        "throughputRatio": None if gain is None else {"value": gain.value, "low": gain.low, "high": gain.high},
+        "throughputRatio": None
+        if gain is None
+        else {"value": gain.value, "low": gain.low, "high": gain.high},
         "rounds": trial.rounds,
         "outcome": trial.outcome,
         "failed": trial.failed or None,

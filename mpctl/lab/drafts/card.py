@@ -84,7 +84,9 @@ class HeadFigures(Record):
         if not steps:
             raise ValueError("the hold-out has no decoding step with a draft")
         positions = max(len(count.accepted) for count in counts)
-        accepted = [sum(c.accepted[k] for c in counts if k < len(c.accepted)) for k in range(positions)]
+        accepted = [
+            sum(c.accepted[k] for c in counts if k < len(c.accepted)) for k in range(positions)
+        ]
         rates = tuple(hits / steps for hits in accepted)
         return cls(rates, mean_interval(_linearised(counts), Stage(1, 1, _TAIL, _TAIL)))
 
@@ -109,7 +111,9 @@ class Holdout(Record):
     difference: Interval | None = None
 
     @classmethod
-    def of(cls, k: int, new: Sequence[AcceptedCounts], old: Sequence[AcceptedCounts] | None = None) -> Holdout:
+    def of(
+        cls, k: int, new: Sequence[AcceptedCounts], old: Sequence[AcceptedCounts] | None = None
+    ) -> Holdout:
         """Compare the counts of both heads, which stand in the order of the prompts.
 
         Raises:
@@ -176,12 +180,16 @@ class Card(Record):
         if self.holdout is None:
             return False
         difference = self.holdout.difference
-        return difference is None or (difference.n >= FEWEST and difference.above(0.0, strictly=True))
+        return difference is None or (
+            difference.n >= FEWEST and difference.above(0.0, strictly=True)
+        )
 
     def trained_on(self, prompts: Iterable[Prompt]) -> int:
         """Return how many of the prompts begin a conversation that the head was trained on."""
         digests = frozenset(self.training_digests)
-        return sum(prompt_digest(prompt, self.salt) in digests for prompt in prompts) if digests else 0
+        return (
+            sum(prompt_digest(prompt, self.salt) in digests for prompt in prompts) if digests else 0
+        )
 
 
 def card_of(record: Mapping[str, Any]) -> Card:
@@ -206,7 +214,9 @@ def prompt_digest(prompt: Prompt, salt: str) -> str:
     """Return the digest of the conversation that a prompt belongs to: sha256 over the salt and all messages up to the
     user's first, without regard to white space, cut to 16 hex digits. Later turns of a conversation have its digest."""
     opening = " ".join(_opening(prompt).split())
-    return hashlib.sha256(f"{salt}\n{opening}".encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    return hashlib.sha256(f"{salt}\n{opening}".encode("utf-8", "surrogatepass")).hexdigest()[
+        :_DIGEST
+    ]
 
 
 def _opening(prompt: Prompt) -> str:

@@ -38,7 +38,9 @@ def heads_of(source: Source) -> TrainedHeads | None:
     if isinstance(source, ClusterSession):
         from mpctl.lab.training_job.trainer import JobTrainer
 
-        return JobTrainer(source.client, source.namespace, source.name, lambda _order: (), source.console.warn)
+        return JobTrainer(
+            source.client, source.namespace, source.name, lambda _order: (), source.console.warn
+        )
     if isinstance(source, LocalSession):
         return local_heads(source)
     return None
@@ -50,4 +52,6 @@ def local_heads(session: LocalSession) -> LocalTrainer:
     from mpctl.platform.local.engine import python_of
 
     desired = session.platform.desired()
-    return LocalTrainer(session.platform.directory, desired.python or python_of(None), Path(desired.cwd))
+    return LocalTrainer(
+        session.platform.directory, desired.python or python_of(None), Path(desired.cwd)
+    )

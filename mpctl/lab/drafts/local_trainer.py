@@ -20,7 +20,14 @@ from mpctl.lab.drafts.order import Split, TrainingOrder, TrainingPhase, Training
 from mpctl.platform.local.desired import Process
 from mpctl.platform.local.engine import DEFAULT_ENV, with_loopback
 from mpctl.platform.local.processes import alive, identify, marked, stop_group
-from mpctl.platform.local.state_files import locked, part_of_path, read_json, state_root, write_json, write_text
+from mpctl.platform.local.state_files import (
+    locked,
+    part_of_path,
+    read_json,
+    state_root,
+    write_json,
+    write_text,
+)
 from mpctl.records import decode, encode, restored
 
 PROGRAM = Path(__file__).parents[1] / "in_engine" / "heads.py"
@@ -47,7 +54,9 @@ class LocalTrainer:
             restored(path, TrainingOrder.from_record, read_json(path), hint=_DAMAGED)
             for path in self._drafts.glob("*/order.json")
         ]
-        return tuple(sorted(orders, key=lambda order: (int(order.name.rpartition("-")[2] or 0), order.name)))
+        return tuple(
+            sorted(orders, key=lambda order: (int(order.name.rpartition("-")[2] or 0), order.name))
+        )
 
     def cards(self) -> tuple[Card, ...]:
         """Return the cards that were written."""
@@ -91,7 +100,9 @@ class LocalTrainer:
             "out": str(folder / "head"),
             "steps": str(order.limits.steps),
         }
-        write_json(folder / "state.json", {"uid": uid, "phase": TrainingPhase.PENDING.value, "message": ""})
+        write_json(
+            folder / "state.json", {"uid": uid, "phase": TrainingPhase.PENDING.value, "message": ""}
+        )
         environment = with_loopback({**DEFAULT_ENV, **os.environ})
         process = subprocess.Popen(
             [self._python, str(PROGRAM), str(folder), "run", uid, *order.trainer_command(values)],
@@ -161,8 +172,14 @@ class LocalTrainer:
 
     def running(self) -> tuple[str, ...]:
         """Describe each training that is not over."""
-        states = [(order.name, self.status(self.uid_of(order.name) or "")) for order in self.orders()]
-        return tuple(f"{name}: {status.phase}" for name, status in states if status is not None and not status.over)
+        states = [
+            (order.name, self.status(self.uid_of(order.name) or "")) for order in self.orders()
+        ]
+        return tuple(
+            f"{name}: {status.phase}"
+            for name, status in states
+            if status is not None and not status.over
+        )
 
     def close(self) -> None:
         """Nothing is open."""

@@ -49,7 +49,9 @@ def _weights(source: Source, heads: TrainedHeads, head: str) -> str:
     begun = head in (order.name for order in heads.orders())
     listing = commands.line("drafts", "list", source.name, namespace=source.namespace)
     raise InputError(
-        f"the training of {head} has no card yet" if begun else f"{head!r} is no head of {source.name}",
+        f"the training of {head} has no card yet"
+        if begun
+        else f"{head!r} is no head of {source.name}",
         field="--draft",
         hint=f"trained heads: {', '.join(trained) or 'none'}; '{listing}' shows them all",
     )
@@ -93,7 +95,9 @@ def _read_card(path: Path) -> Card:
         return restored(path, card_of, read_json(Directory(path.parent), path.name) or {}, hint="")
     except (ValueError, MpctlError) as error:
         raise InputError(
-            f"this is no card of a head: {error}", file=str(path), hint="take it away to go without its checks"
+            f"this is no card of a head: {error}",
+            file=str(path),
+            hint="take it away to go without its checks",
         ) from error
 
 

@@ -56,7 +56,9 @@ class Split:
         cut = round(TRAIN_SHARE * count)
         return cls(
             tuple(prompt for turns in order[:cut] for prompt in turns),
-            tuple(turns[-1] for turns in order[cut:]),  # one per conversation: the hold-out's prompts are independent
+            tuple(
+                turns[-1] for turns in order[cut:]
+            ),  # one per conversation: the hold-out's prompts are independent
         )
 
 
@@ -69,7 +71,9 @@ def prompt_lines(prompts: Split) -> str:
     """Return the text of a head's prompts.jsonl."""
     sides = (("training", prompts.training), ("holdout", prompts.holdout))
     return "".join(
-        json.dumps({"body": body_of(prompt), "side": side}) + "\n" for side, prompts in sides for prompt in prompts
+        json.dumps({"body": body_of(prompt), "side": side}) + "\n"
+        for side, prompts in sides
+        for prompt in prompts
     )
 
 
@@ -121,10 +125,14 @@ class TrainingOrder(Record):
     def __post_init__(self) -> None:
         """Raises :class:`InputError` for a name that is no folder's or for an unknown placeholder of the command."""
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", self.name):
-            raise InputError(f"{self.name!r} is no name of a head", field="name", hint="such as qwen-7")
+            raise InputError(
+                f"{self.name!r} is no name of a head", field="name", hint="such as qwen-7"
+            )
         for unknown in set(_PLACEHOLDER.findall(" ".join(self.command))) - {*_PLACEHOLDERS}:
             hint = ", ".join(f"{{{name}}}" for name in _PLACEHOLDERS)
-            raise InputError(f"the trainer's command has an unknown {{{unknown}}}", field="--trainer", hint=hint)
+            raise InputError(
+                f"the trainer's command has an unknown {{{unknown}}}", field="--trainer", hint=hint
+            )
 
     def trainer_command(self, values: Mapping[str, str]) -> list[str]:
         """Return the command with its placeholders replaced; an argument whose placeholder has no value is left out
@@ -142,13 +150,21 @@ class TrainingOrder(Record):
 
 def program_of(command: Sequence[str]) -> str:
     """Return the program of a trainer's command: of a Python command its script or module."""
-    words = [word for word in command if word != "-m" and not re.fullmatch(r"(.*/)?(python[\d.]*|env)", word)]
+    words = [
+        word
+        for word in command
+        if word != "-m" and not re.fullmatch(r"(.*/)?(python[\d.]*|env)", word)
+    ]
     return words[0].rpartition("/")[2] if words else ""
 
 
 def next_name(service: str, taken: Iterable[str]) -> str:
     """Return the service's next head name: the highest number in use plus one."""
-    numbers = [int(match[1]) for name in taken if (match := re.fullmatch(rf"{re.escape(service)}-(\d{{1,9}})", name))]
+    numbers = [
+        int(match[1])
+        for name in taken
+        if (match := re.fullmatch(rf"{re.escape(service)}-(\d{{1,9}})", name))
+    ]
     return f"{service}-{max(numbers, default=0) + 1}"
 
 

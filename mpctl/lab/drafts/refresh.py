@@ -225,17 +225,24 @@ def _reserve(session: Session, training: Training, operation: Operation) -> _Wri
     name = next_name(session.name, [order.name for order in training.trainer.orders()])
     order, split = training.order(name, salt)
     counts = len(split.training), len(split.holdout)
-    reserved = Reserved(name, salt, _digest(order), *counts, training.gpu_hours, order.limits.deadline_s)
+    reserved = Reserved(
+        name, salt, _digest(order), *counts, training.gpu_hours, order.limits.deadline_s
+    )
     return lambda journal, now: journal.done(now, RESERVE, reserved, then=TRAIN)
 
 
 def _train(session: Session, training: Training, operation: Operation) -> _Write:
     reserved = reserved_of(operation)
-    if any(order.name == reserved.name and order.salt != reserved.salt for order in training.trainer.orders()):
+    if any(
+        order.name == reserved.name and order.salt != reserved.salt
+        for order in training.trainer.orders()
+    ):
         raise Refused(f"another training took the name {reserved.name}")
     order, split = training.order(reserved.name, reserved.salt)
     if _digest(order) != reserved.prompts:
-        training.trainer.purge(reserved.name)  # an earlier command may have died behind its submission
+        training.trainer.purge(
+            reserved.name
+        )  # an earlier command may have died behind its submission
         raise Refused("the prompts changed before they were sent")
     session.console.step(TRAIN, f"{reserved.training} prompts train {reserved.name}")
     submitted = Submitted(training.trainer.submit(order, split))
@@ -255,7 +262,9 @@ def _card(session: Session, training: Training, operation: Operation) -> _Write 
         return _refuse(session, operation, f"{'no capacity' if waited else 'not trained'}: {state}")
     card, live = trainer.card(uid), training.target()
     if (card.name, card.salt) != (reserved_of(operation).name, reserved_of(operation).salt):
-        raise Refused(f"the card of {card.name} is not that of the order that {operation.id} recorded")
+        raise Refused(
+            f"the card of {card.name} is not that of the order that {operation.id} recorded"
+        )
     if difference := card.target.difference(live):
         return _refuse(session, operation, f"overtaken: the head was trained for {difference}")
     holdout = card.holdout
@@ -283,7 +292,11 @@ def _figures(card: Card) -> str:
     holdout = card.holdout
     if holdout is None or holdout.old is None or holdout.difference is None:
         return "the hold-out was not measured"
-    new, old, difference = holdout.new.tokens_per_step, holdout.old.tokens_per_step, holdout.difference
+    new, old, difference = (
+        holdout.new.tokens_per_step,
+        holdout.old.tokens_per_step,
+        holdout.difference,
+    )
     return (
         f"tokens per step {new.value:.2f}, the old head's {old.value:.2f}, difference "
         f"{difference.value:+.2f} ({difference.low:+.2f} to {difference.high:+.2f}) on {holdout.prompts} prompts"
@@ -312,7 +325,9 @@ def poll(operation: Operation, training: Training) -> TrainingStatus | None:
 
 
 def _digest(order: TrainingOrder) -> str:
-    return hashlib.sha256(json.dumps([order.training, order.holdout, order.prompts]).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps([order.training, order.holdout, order.prompts]).encode()
+    ).hexdigest()
 
 
 def trained_order(training: Training, operation: Operation) -> TrainingOrder:
@@ -323,14 +338,22 @@ def trained_order(training: Training, operation: Operation) -> TrainingOrder:
     """
     reserved = reserved_of(operation)
     for order in training.trainer.orders():
-        if (order.name, order.salt, _digest(order)) == (reserved.name, reserved.salt, reserved.prompts):
+        if (order.name, order.salt, _digest(order)) == (
+            reserved.name,
+            reserved.salt,
+            reserved.prompts,
+        ):
             return order
-    raise Tampered(f"the order of {reserved.name} is missing, or is not the one that {operation.id} recorded")
+    raise Tampered(
+        f"the order of {reserved.name} is missing, or is not the one that {operation.id} recorded"
+    )
 
 
 def is_due(operation: Operation, status: TrainingStatus | None, now: datetime) -> bool:
     """Return whether a refresh can go on: the run is over or gone, or its deadline has passed."""
-    late = (now - datetime.fromisoformat(operation.opened_at)).total_seconds() > reserved_of(operation).deadline_s
+    late = (now - datetime.fromisoformat(operation.opened_at)).total_seconds() > reserved_of(
+        operation
+    ).deadline_s
     return status is None or status.over or late
 
 

@@ -20,7 +20,11 @@ from mpctl.watch.watch_policy import WatchPolicy
 
 
 def advance_refresh(
-    session: Session, policy: WatchPolicy, facts: RefreshFacts, reason: str, trainings: Trainings | None
+    session: Session,
+    policy: WatchPolicy,
+    facts: RefreshFacts,
+    reason: str,
+    trainings: Trainings | None,
 ) -> str:
     """Advance a refresh: roll out the head that waits for its gate, else begin a training or continue the one that
     was begun."""
@@ -40,11 +44,15 @@ def _advance(session: Session, facts: RefreshFacts, reason: str, training: refre
     operation = refresh.advance(session, training)
     if operation is None:
         return "nothing to do"
-    state = f"waits for the {operation.begun}" if operation.ending is None else operation.ending.value
+    state = (
+        f"waits for the {operation.begun}" if operation.ending is None else operation.ending.value
+    )
     return f"{operation.id} {state}" + (f": {operation.detail}" if operation.detail else "")
 
 
-def _roll_out_offered(session: Session, promotion: Plan, offered: Operation, training: refresh.Training) -> str:
+def _roll_out_offered(
+    session: Session, promotion: Plan, offered: Operation, training: refresh.Training
+) -> str:
     """Roll out the head of a refresh with the settings of the one before, on prompts that it was not trained on. Their
     file stays where the rollout is interrupted, which reads it again."""
     spec, reserved = promotion.spec, refresh.reserved_of(offered)
@@ -58,7 +66,9 @@ def _roll_out_offered(session: Session, promotion: Plan, offered: Operation, tra
     write_text(file, "\n".join(lines) + "\n")
     settings = {name: value for name, value in (spec.config() or {}).items() if name != "model"}
     request = RolloutRequest(
-        SpeculationRequest(spec.method, config=json.dumps(settings), draft=training.draft(reserved.name)),
+        SpeculationRequest(
+            spec.method, config=json.dumps(settings), draft=training.draft(reserved.name)
+        ),
         promoted_measurement(session, promotion, (f"holdout={file}",)),
         TrafficRequest(keep_baseline=promotion.keep_baseline),
         by=WATCH,

@@ -17,7 +17,16 @@ from mpctl.app.planned_workload import read_traffic
 from mpctl.app.session.base import Session
 from mpctl.app.watch.ledger_facts import WATCH, RefreshFacts, Trainings
 from mpctl.errors import MpctlError
-from mpctl.lab.drafts.refresh import CARD, RESERVE, Carded, Reserved, Training, is_due, open_training, poll
+from mpctl.lab.drafts.refresh import (
+    CARD,
+    RESERVE,
+    Carded,
+    Reserved,
+    Training,
+    is_due,
+    open_training,
+    poll,
+)
 from mpctl.methods import METHODS
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind
@@ -37,16 +46,27 @@ def read_refresh(
     change = _change_in_question(every)
     promotion = None if change is None else _promotion_of(every, change)
     if unfinished is not None:  # it goes on, whatever serves by now
-        began_with = (op for op in reversed(every) if op.plan.draft == unfinished.plan.draft and op.plan.workload)
+        began_with = (
+            op
+            for op in reversed(every)
+            if op.plan.draft == unfinished.plan.draft and op.plan.workload
+        )
         promotion = next(began_with, promotion)
     if promotion is None:
         return None
     change = change or promotion
     fell_back = change.ending is Ending.ROLLED_BACK
-    training, now = (trainings or open_training)(session, policy, promotion.plan), session.clock.now()
+    training, now = (
+        (trainings or open_training)(session, policy, promotion.plan),
+        session.clock.now(),
+    )
     since = every[every.index(promotion) + 1 :]
     tried = [op for op in refreshes if op in since and op.plan.draft == promotion.plan.draft]
-    measured = [op for op in every[every.index(change) + 1 :] if op.plan.kind is Kind.ROLLOUT and op.ending is not None]
+    measured = [
+        op
+        for op in every[every.index(change) + 1 :]
+        if op.plan.kind is Kind.ROLLOUT and op.ending is not None
+    ]
     stale = StaleDraft(
         promotion.plan.draft,
         change.plan.why.removeprefix(f"{WATCH}: ") if fell_back else "",
@@ -55,15 +75,28 @@ def read_refresh(
         gain=_gain(promotion, measured),
         attempts=len(tried),
         trained_at=max(map(_seconds, refreshes), default=None),
-        spent_gpu_hours=sum(_gpu_hours(op) for op in refreshes if now.timestamp() - _seconds(op) < WEEK_S),
+        spent_gpu_hours=sum(
+            _gpu_hours(op) for op in refreshes if now.timestamp() - _seconds(op) < WEEK_S
+        ),
         needed_gpu_hours=None if training is None else training.gpu_hours,
     )
     with nullcontext() if training is None else closing(training):
-        due = f"{unfinished.id} goes on" if unfinished is not None and _is_due(unfinished, training, now) else ""
+        due = (
+            f"{unfinished.id} goes on"
+            if unfinished is not None and _is_due(unfinished, training, now)
+            else ""
+        )
     offered = _offered(tried, since, now)
     if offered is not None:
         due = f"{offered.id} offers {offered.detail}"
-    return RefreshFacts(promotion.plan, fell_back, stale, unfinished.id if unfinished is not None else "", due, offered)
+    return RefreshFacts(
+        promotion.plan,
+        fell_back,
+        stale,
+        unfinished.id if unfinished is not None else "",
+        due,
+        offered,
+    )
 
 
 def _change_in_question(every: Sequence[Operation]) -> Operation | None:
@@ -83,23 +116,41 @@ def _change_in_question(every: Sequence[Operation]) -> Operation | None:
 
 def _promotion_of(every: Sequence[Operation], change: Operation) -> Operation | None:
     """Return the promotion of the draft that a change replaced, or of its own."""
-    digest = change.plan.baseline.digest if change.plan.kind is Kind.ROLLBACK else change.plan.goal.digest
-    promoted = [op for op in every if op.ending is Ending.PROMOTED and op.plan.goal.digest == digest and op.plan.draft]
+    digest = (
+        change.plan.baseline.digest
+        if change.plan.kind is Kind.ROLLBACK
+        else change.plan.goal.digest
+    )
+    promoted = [
+        op
+        for op in every
+        if op.ending is Ending.PROMOTED and op.plan.goal.digest == digest and op.plan.draft
+    ]
     return promoted[-1] if promoted else None
 
 
-def _unmeasured(policy: RefreshPolicy, every: Sequence[Operation], measured: Iterable[Operation]) -> tuple[str, ...]:
+def _unmeasured(
+    policy: RefreshPolicy, every: Sequence[Operation], measured: Iterable[Operation]
+) -> tuple[str, ...]:
     names = {op.plan.spec.method for op in measured if op.plan.spec is not None}
     changed = [op for op in every if op.ending in (Ending.PROMOTED, Ending.ROLLED_BACK)]
     serving = changed[-1].plan.spec if changed else None
-    return tuple(n for n in policy.free_methods if n not in names and (serving is None or serving.method != n))
+    return tuple(
+        n
+        for n in policy.free_methods
+        if n not in names and (serving is None or serving.method != n)
+    )
 
 
 def _gain(promotion: Operation, measured: Iterable[Operation]) -> float | None:
     """Predict the throughput of a fresh head over what serves now, less 1: at best it is what it was when it was
     promoted, over the gain of a free method that was promoted since."""
     head = _throughput(promotion)
-    free = [op for op in measured if op.ending is Ending.PROMOTED and op.plan.spec and _is_free(op.plan.spec.method)]
+    free = [
+        op
+        for op in measured
+        if op.ending is Ending.PROMOTED and op.plan.spec and _is_free(op.plan.spec.method)
+    ]
     now = _throughput(free[-1]) if free else 1.0
     return None if head is None or now is None else head / now - 1.0
 
@@ -109,7 +160,10 @@ def _is_free(method: str) -> bool:
 
 
 def _throughput(operation: Operation) -> float | None:
-    return next((max(ratio.value) for ratio in measured_ratios(operation) if ratio.rule == "throughput"), None)
+    return next(
+        (max(ratio.value) for ratio in measured_ratios(operation) if ratio.rule == "throughput"),
+        None,
+    )
 
 
 def _gpu_hours(operation: Operation) -> float:
@@ -125,14 +179,22 @@ def _is_due(operation: Operation, training: Training | None, now: datetime) -> b
     try:
         return operation.begun != CARD or is_due(operation, poll(operation, training), now)
     except MpctlError:
-        return True  # the action fails with it and is reported; what else the ledger says is as true
+        return (
+            True  # the action fails with it and is reported; what else the ledger says is as true
+        )
 
 
-def _offered(tried: Sequence[Operation], since: Iterable[Operation], now: datetime) -> Operation | None:
+def _offered(
+    tried: Sequence[Operation], since: Iterable[Operation], now: datetime
+) -> Operation | None:
     """Return the refresh whose head waits for its gate. It waits a day at most: what refuses the rollout by then, such
     as a preflight check, will not go away."""
     last = tried[-1] if tried else None
-    if last is None or last.ending is not Ending.OFFERED or now.timestamp() - _seconds(last, closed=True) > DAY_S:
+    if (
+        last is None
+        or last.ending is not Ending.OFFERED
+        or now.timestamp() - _seconds(last, closed=True) > DAY_S
+    ):
         return None
     gates = [op for op in since if op.plan.cause == last.id]
     again = not gates or (len(gates) < _GATES and gates[-1].ending is Ending.UNDECIDED)
@@ -140,7 +202,9 @@ def _offered(tried: Sequence[Operation], since: Iterable[Operation], now: dateti
 
 
 def _seconds(operation: Operation, *, closed: bool = False) -> float:
-    return datetime.fromisoformat(operation.closed_at if closed else operation.opened_at).timestamp()
+    return datetime.fromisoformat(
+        operation.closed_at if closed else operation.opened_at
+    ).timestamp()
 
 
 def _count(name: str, file: str) -> int:

@@ -77,7 +77,9 @@ class MadeHead:
     @property
     def unfinished(self) -> bool:
         """Return whether its training can be continued."""
-        return self.card is None and (self.status is None or self.status.phase is not TrainingPhase.FAILED)
+        return self.card is None and (
+            self.status is None or self.status.phase is not TrainingPhase.FAILED
+        )
 
 
 def made_heads(session: Session, trainer: HeadTrainer) -> tuple[MadeHead, ...]:
@@ -89,7 +91,11 @@ def made_heads(session: Session, trainer: HeadTrainer) -> tuple[MadeHead, ...]:
     heads = []
     for order in orders:
         uid = None if order.name in cards else trainer.uid_of(order.name)
-        named = [op for op in every if op.plan.kind is Kind.ROLLOUT and names_head(op.plan.draft, order.name)]
+        named = [
+            op
+            for op in every
+            if op.plan.kind is Kind.ROLLOUT and names_head(op.plan.draft, order.name)
+        ]
         ending = named[-1].ending if named else None
         heads.append(
             MadeHead(
@@ -115,7 +121,11 @@ def require_purgeable(session: Session, head: str) -> None:
     Raises:
         Refused: a revision, or the live manifest, names it.
     """
-    named = [str(revision.number) for revision in session.store.revisions() if names_head(revision.text, head)]
+    named = [
+        str(revision.number)
+        for revision in session.store.revisions()
+        if names_head(revision.text, head)
+    ]
     if named or names_head(session.platform.live_text() or "", head):
         where = f"revision {', '.join(named)}" if named else "the live manifest"
         raise Refused(
@@ -133,15 +143,25 @@ def purge(session: Session, trainer: HeadTrainer, head: str) -> None:
         Cancelled: the user declined.
     """
     names = [order.name for order in trainer.orders()]
-    if head not in names and trainer.uid_of(head) is None:  # a run whose order was replaced is deleted, too
-        raise InputError(f"{head}: no head of {session.title}", hint=f"heads made here: {', '.join(names) or 'none'}")
+    if (
+        head not in names and trainer.uid_of(head) is None
+    ):  # a run whose order was replaced is deleted, too
+        raise InputError(
+            f"{head}: no head of {session.title}",
+            hint=f"heads made here: {', '.join(names) or 'none'}",
+        )
     require_purgeable(session, head)
-    session.console.confirm(f"the prompts, the card and the weights of {head} are deleted\nContinue ({session.place})?")
+    session.console.confirm(
+        f"the prompts, the card and the weights of {head} are deleted\nContinue ({session.place})?"
+    )
     trainer.purge(head)
 
 
 def prepare_order(
-    session: Session, training: ServiceTraining, request: DraftTrainRequest, heads: Sequence[MadeHead]
+    session: Session,
+    training: ServiceTraining,
+    request: DraftTrainRequest,
+    heads: Sequence[MadeHead],
 ) -> tuple[TrainingOrder, Split]:
     """Return the order to train, which continues the unfinished one of the service if there is one; and its prompts.
 
@@ -170,7 +190,9 @@ def _differences(stored: TrainingOrder, asked: TrainingOrder) -> str:
         return "other prompts"
     first, second = stored.to_record(), asked.to_record()
     return ", ".join(
-        f"the {name} {_shown(first[name])}, not {_shown(second[name])}" for name in first if first[name] != second[name]
+        f"the {name} {_shown(first[name])}, not {_shown(second[name])}"
+        for name in first
+        if first[name] != second[name]
     )
 
 
@@ -178,7 +200,9 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def new_order(session: Session, request: DraftTrainRequest, name: str, salt: str) -> tuple[TrainingOrder, Split]:
+def new_order(
+    session: Session, request: DraftTrainRequest, name: str, salt: str
+) -> tuple[TrainingOrder, Split]:
     """Return an order of a name with its prompts.
 
     Raises:
@@ -191,8 +215,14 @@ def new_order(session: Session, request: DraftTrainRequest, name: str, salt: str
     start = request.start or (spec.draft if spec.method == method else None)
     model = session.target_of(session.service())
     if model is None:
-        raise InputError(f"{session.title}: the target's path is unknown", hint="name it in the engine's arguments")
-    settings: dict[str, Any] = {"method": METHODS[method].engine_method, **dict(METHODS[method].defaults)}
+        raise InputError(
+            f"{session.title}: the target's path is unknown",
+            hint="name it in the engine's arguments",
+        )
+    settings: dict[str, Any] = {
+        "method": METHODS[method].engine_method,
+        **dict(METHODS[method].defaults),
+    }
     k = settings.pop("num_speculative_tokens", 3)
     command = tuple(shlex.split(request.command or ""))
     order = TrainingOrder(
@@ -235,14 +265,18 @@ def follow(session: Session, trainer: HeadTrainer, order: TrainingOrder, uid: st
 
     def detached() -> Cancelled:
         return Cancelled(
-            f"detached; the training of {order.name} continues", hint="run the same command to follow it again"
+            f"detached; the training of {order.name} continues",
+            hint="run the same command to follow it again",
         )
 
     with interruptible(session.console, detached):
         while True:
             status = trainer.status(uid)
             if status is None:
-                raise MpctlError(f"the run of {order.name} was deleted", hint="run the same command to start it again")
+                raise MpctlError(
+                    f"the run of {order.name} was deleted",
+                    hint="run the same command to start it again",
+                )
             if status != shown:
                 detail = f", {status.message}" if status.message else ""
                 session.console.step("train", f"{order.name}: {status.phase}{detail}")
@@ -269,7 +303,11 @@ def write_card(head: str, request: DraftCardRequest) -> Path:
     weights = Path(head).expanduser().absolute()
     file, digest = card_file(weights), weights_digest(weights)
     if not digest:
-        raise InputError(f"{head} holds no *.safetensors", field="HEAD", hint="name the folder of the head's weights")
+        raise InputError(
+            f"{head} holds no *.safetensors",
+            field="HEAD",
+            hint="name the folder of the head's weights",
+        )
     if file.exists():
         raise InputError(f"{file} exists", field="HEAD", hint="take it away to write another one")
     if not request.target:
@@ -279,7 +317,9 @@ def write_card(head: str, request: DraftCardRequest) -> Path:
     salt = token_hex(16)
     card = Card(
         file.parent.name,
-        trained_method(request.method, Spec(next(name for name, row in METHODS.items() if row.head_layers))),
+        trained_method(
+            request.method, Spec(next(name for name, row in METHODS.items() if row.head_layers))
+        ),
         Target(request.target, request.revision, weights_digest(target)),
         digest,
         salt=salt,
@@ -313,7 +353,9 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
     order, prompts = prepare_order(session, training, request, heads)
     if not order.command:
         raise InputError(
-            "names the command of the training stage", field="--trainer", hint="docs/how-to/refresh-a-draft.md has one"
+            "names the command of the training stage",
+            field="--trainer",
+            hint="docs/how-to/refresh-a-draft.md has one",
         )
     if not request.apply:
         if unknown := _unknown_licences(session, order):
@@ -343,10 +385,16 @@ def require_licences(session: Session, request: DraftTrainRequest, order: Traini
         Refused: a licence is unknown.
     """
     if wrong := sorted(set(request.ignored) - {UNKNOWN_LICENCE}):
-        raise InputError(f"unknown finding: {', '.join(wrong)}", field="--ignore", hint=f"known: {UNKNOWN_LICENCE}")
+        raise InputError(
+            f"unknown finding: {', '.join(wrong)}",
+            field="--ignore",
+            hint=f"known: {UNKNOWN_LICENCE}",
+        )
     unknown = _unknown_licences(session, order)
     if unknown and UNKNOWN_LICENCE not in request.ignored:
-        raise Refused(unknown, hint=f"--ignore {UNKNOWN_LICENCE}, once you know that you may train on them")
+        raise Refused(
+            unknown, hint=f"--ignore {UNKNOWN_LICENCE}, once you know that you may train on them"
+        )
 
 
 def _unknown_licences(session: Session, order: TrainingOrder) -> str:
@@ -354,13 +402,20 @@ def _unknown_licences(session: Session, order: TrainingOrder) -> str:
     licence; empty where all do."""
     from mpctl.lab.in_engine.heads import UNKNOWN, licence_of
 
-    origins = {"target": order.target.model, **({"start head": order.start.head} if order.start else {})}
+    origins = {
+        "target": order.target.model,
+        **({"start head": order.start.head} if order.start else {}),
+    }
     unknown = [
         f"the {role} {name}"
         for role, name in origins.items()
         if (folder := session.folder(name)) is None or licence_of(str(folder)) == UNKNOWN
     ]
-    return f"[{UNKNOWN_LICENCE}] the licence is unknown of {' and of '.join(unknown)}" if unknown else ""
+    return (
+        f"[{UNKNOWN_LICENCE}] the licence is unknown of {' and of '.join(unknown)}"
+        if unknown
+        else ""
+    )
 
 
 def running_trainings(sessions: Sequence[Session]) -> tuple[str, ...]:
@@ -398,13 +453,20 @@ def open_training(session: Session, request: DraftTrainRequest | None = None) ->
     if isinstance(session, ClusterSession):
         return open_cluster_training(session, request)
     if not isinstance(session, LocalSession):
-        raise InputError("heads are trained for services of a cluster or of this machine", field="--platform")
+        raise InputError(
+            "heads are trained for services of a cluster or of this machine", field="--platform"
+        )
     return ServiceTraining(
-        local_heads(session), lambda order: (order.to_record(),), lambda order: order, "this machine"
+        local_heads(session),
+        lambda order: (order.to_record(),),
+        lambda order: order,
+        "this machine",
     )
 
 
-def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | None = None) -> ServiceTraining:
+def open_cluster_training(
+    session: ClusterSession, request: DraftTrainRequest | None = None
+) -> ServiceTraining:
     """Return the trainer of a service in a cluster; ``request``: the Job's settings, None to read or delete alone."""
     from mpctl.lab.training_job.manifest import (
         JobForm,
@@ -432,7 +494,9 @@ def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | 
         form = JobForm(volume, stage_commands(order), asked.queue)
         return training_objects(order, form, pod(), session.namespace)
 
-    trainer = JobTrainer(session.client, session.namespace, session.name, objects, session.console.warn)
+    trainer = JobTrainer(
+        session.client, session.namespace, session.name, objects, session.console.warn
+    )
     return ServiceTraining(trainer, lambda order: (*objects(order), *trainer.seal(order)), complete)
 
 

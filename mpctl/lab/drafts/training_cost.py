@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from mpctl.methods import METHODS
 
 GIB = 2**30
-LEAST_PROMPTS = 200  # conversations: the fewest whose refresh regained most of what a stale head had lost
+LEAST_PROMPTS = (
+    200  # conversations: the fewest whose refresh regained most of what a stale head had lost
+)
 LEAST_GAIN = 1.05  # over what serves now: below it a head is not worth its training
 PASSES = 4  # over the training tokens, of a warm start
 # Of dense bf16: hidden states of 5 000 answers in 143 s and 5 epochs in 327 s on two H100 (speculators, Llama-3.1-8B)
@@ -20,8 +22,12 @@ _REACHED = 0.3
 # Training unrolls a head over three drafted tokens (speculators, --ttt-steps); one that drafts in one pass sees about
 # as many positions for each token of an answer (3072 anchors of 8 tokens in 8192; depths thinned by 0.7).
 _UNROLLED = 3
-_TRAINED_FLOPS = 6  # per parameter and token: one forward, two backward (Kaplan et al., arXiv 2001.08361, 2.1)
-_PARALLEL = 3.0  # of a head made to draft in one pass, against that arithmetic: speculators' run of 2 793 s
+_TRAINED_FLOPS = (
+    6  # per parameter and token: one forward, two backward (Kaplan et al., arXiv 2001.08361, 2.1)
+)
+_PARALLEL = (
+    3.0  # of a head made to draft in one pass, against that arithmetic: speculators' run of 2 793 s
+)
 _START_S = 100.0  # data preparation, and the engine's start: 60 to 114 s in the same runs
 _REGENERATED_AT_ONCE = 64  # answers that the engine generates at the same time
 _BANDWIDTH_REACHED = 0.6  # of the memory, while it generates
@@ -130,7 +136,9 @@ class Gain:
         """Return the reasons not to train; the figures stand in them."""
         reasons = []
         if self.conversations < LEAST_PROMPTS:
-            reasons.append(f"{self.conversations} conversations to train on, at least {LEAST_PROMPTS}")
+            reasons.append(
+                f"{self.conversations} conversations to train on, at least {LEAST_PROMPTS}"
+            )
         if self.refreshed is not None and self.now and self.conversations >= LEAST_PROMPTS:
             ratio = self.refreshed / self.now
             if ratio < LEAST_GAIN:

@@ -60,7 +60,11 @@ class TrainingPlan:
             "gpu": self.gpu,
             "trainingConversations": gain.conversations,
             "freeMethods": {name: round(tokens, 3) for name, tokens in gain.free.items()},
-            "tokensPerStep": {"now": gain.now, "reference": gain.reference, "predicted": gain.refreshed},
+            "tokensPerStep": {
+                "now": gain.now,
+                "reference": gain.reference,
+                "predicted": gain.refreshed,
+            },
             "cost": cost,
             "missing": list(self.missing),
             "refusals": list(self.refusals),
@@ -83,30 +87,51 @@ def plan_training(source: Source, request: DraftPlanRequest) -> TrainingPlan:
         free=_free(source, request),
         conversations=len(split.training),
     )
-    tokens = sum(len(text_of(prompt)) for prompt in split.training) / len(split.training) / _CHARACTERS
+    tokens = (
+        sum(len(text_of(prompt)) for prompt in split.training) / len(split.training) / _CHARACTERS
+    )
     target = resolve_target(source, listing=None, ask_hub=False, kserve=None)
     facts = target.checkpoint.facts
     shape = (facts.shape if facts else None) or model_shape(target.model)
     gpu, missing = find_gpu(request.gpu or source.gpu()), []
     if request.gpu is not None and gpu is None:
-        raise InputError(f"{request.gpu!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}")
+        raise InputError(
+            f"{request.gpu!r} is not in the table",
+            field="--gpu",
+            hint=f"known: {', '.join(gpus())}",
+        )
     if shape is None:
-        missing.append(f"GPU hours and disk: the dimensions of {target.model or 'the target'} are unknown")
+        missing.append(
+            f"GPU hours and disk: the dimensions of {target.model or 'the target'} are unknown"
+        )
     if gpu is None:
         missing.append("GPU hours: the GPU is unknown, --gpu names it")
     if gain.refreshed is None:
-        missing.append("gain: tokens per step now and of a good head are not both known (--now, --reference)")
+        missing.append(
+            "gain: tokens per step now and of a good head are not both known (--now, --reference)"
+        )
     if not gain.free:
         missing.append("what free methods bring: --transcripts FILE replays them")
     cost = None
     if shape is not None and gpu is not None:
         precision = PRECISIONS[precision_of(target.model or "", shape)]
-        weights, head = target_weights(shape, bytes_per_param=precision), head_weights(shape, method)
+        weights, head = (
+            target_weights(shape, bytes_per_param=precision),
+            head_weights(shape, method),
+        )
         sizes = Sizes(weights.active_b, head.active_b, weights.total_gb, _STATES, shape.hidden)
         work = TrainingLoad(len(split.training), tokens, request.answer_tokens)
         cost = cost_of(method, sizes, work, Device(gpu.bf16_tflops, gpu.bandwidth_gb_s))
     name = "/".join(filter(None, (source.namespace, source.name)))
-    return TrainingPlan(name, method, target.model or "unknown", gain, gpu.name if gpu else None, cost, tuple(missing))
+    return TrainingPlan(
+        name,
+        method,
+        target.model or "unknown",
+        gain,
+        gpu.name if gpu else None,
+        cost,
+        tuple(missing),
+    )
 
 
 def trained_method(named: str | None, serving: Spec) -> str:
@@ -120,7 +145,9 @@ def trained_method(named: str | None, serving: Spec) -> str:
     trainable = [name for name, each in METHODS.items() if each.head_layers]
     if row is None or not row.head_layers:
         raise InputError(
-            f"{method} has no head to train", field="--spec", hint=f"methods with heads: {', '.join(trainable)}"
+            f"{method} has no head to train",
+            field="--spec",
+            hint=f"methods with heads: {', '.join(trainable)}",
         )
     return method
 
@@ -132,16 +159,23 @@ def read_prompts(files: tuple[str, ...]) -> tuple[Prompt, ...]:
         InputError: no file is named, or one cannot be used.
     """
     if not files:
-        raise InputError("names the prompts of your traffic", field="--prompts", hint="--prompts traffic.jsonl")
+        raise InputError(
+            "names the prompts of your traffic", field="--prompts", hint="--prompts traffic.jsonl"
+        )
     return tuple(prompt for text in files for prompt in read_traffic(text).prompts)
 
 
 def _free(source: Source, request: DraftPlanRequest) -> dict[str, float]:
     if request.transcripts is None:
         return {}
-    free_methods = PlanRequest(methods=FREE, transcripts=request.transcripts, tokenizer=request.tokenizer)
+    free_methods = PlanRequest(
+        methods=FREE, transcripts=request.transcripts, tokenizer=request.tokenizer
+    )
     replayed = replay_transcripts(source, free_methods).measured
-    return {name: acceptance.tokens_per_step(len(acceptance.rates)) for name, (acceptance, _) in replayed.items()}
+    return {
+        name: acceptance.tokens_per_step(len(acceptance.rates))
+        for name, (acceptance, _) in replayed.items()
+    }
 
 
 def _reference(source: Source, method: str, spec: Spec) -> float | None:
@@ -149,7 +183,9 @@ def _reference(source: Source, method: str, spec: Spec) -> float | None:
     if not isinstance(source, Session):
         return None
     measured = earlier_measurements(source, ()).measured.get(method)
-    return None if measured is None else measured[0].tokens_per_step(spec.k or len(measured[0].rates))
+    return (
+        None if measured is None else measured[0].tokens_per_step(spec.k or len(measured[0].rates))
+    )
 
 
 def _tokens_now(source: Source) -> float | None:

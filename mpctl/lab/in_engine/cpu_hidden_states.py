@@ -26,11 +26,15 @@ class CpuHiddenStatesConnector(ExampleHiddenStatesConnector):  # type: ignore[mi
 
     def _submit_async_write(self, pending: Any) -> None:
         places = torch.arange(self._block_size)
-        slots = (places[None] + torch.tensor(pending.block_ids)[:, None] * self._block_size).flatten()
+        slots = (
+            places[None] + torch.tensor(pending.block_ids)[:, None] * self._block_size
+        ).flatten()
         assert self._kv_cache is not None  # registered before any step
         states = extract_from_kv_cache(self._kv_cache, slots, len(pending.token_ids)).clone()
         Path(pending.filename).parent.mkdir(parents=True, exist_ok=True)
-        save_file({"hidden_states": states, "token_ids": pending.token_ids.clone()}, pending.filename)
+        save_file(
+            {"hidden_states": states, "token_ids": pending.token_ids.clone()}, pending.filename
+        )
         lock = self._lock_fds.pop(pending.req_id, None)
         if lock is not None:
             os.close(lock)

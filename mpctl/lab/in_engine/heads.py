@@ -53,7 +53,9 @@ def _prompts(folder: Path, order: dict[str, Any], side: str) -> list[dict[str, A
 def tokens_of(body: dict[str, Any], tokenizer: Any) -> list[int]:
     """Return the tokens of a request's prompt with the target's chat template."""
     messages = body["messages"]
-    text = tokenizer.apply_chat_template(messages, tools=body.get("tools"), add_generation_prompt=True, tokenize=False)
+    text = tokenizer.apply_chat_template(
+        messages, tools=body.get("tools"), add_generation_prompt=True, tokenize=False
+    )
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
@@ -76,10 +78,14 @@ def _engine(order: dict[str, Any], speculative: dict[str, Any], **settings: Any)
 
 def layers_of(start: str, layers: int) -> list[int]:
     """Return the layers after which a head reads hidden states: the start head's, else vLLM's default for EAGLE-3."""
-    config = _read(Path(start) / "config.json") if start and (Path(start) / "config.json").is_file() else {}
-    named = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids") or config.get(
-        "eagle_aux_hidden_state_layer_ids"
+    config = (
+        _read(Path(start) / "config.json")
+        if start and (Path(start) / "config.json").is_file()
+        else {}
     )
+    named = (config.get("eagle_config") or {}).get(
+        "eagle_aux_hidden_state_layer_ids"
+    ) or config.get("eagle_aux_hidden_state_layer_ids")
     return list(named or (2, layers // 2, layers - 3))
 
 
@@ -91,7 +97,9 @@ def collect(folder: Path) -> None:
 
     order, began = _read(folder / "order.json"), time.time()
     texts = _prompts(folder, order, "training")
-    config = AutoConfig.from_pretrained(order["target"]["model"], revision=order["target"].get("revision") or None)
+    config = AutoConfig.from_pretrained(
+        order["target"]["model"], revision=order["target"].get("revision") or None
+    )
     count = config.get_text_config().num_hidden_layers
     wanted = [*layers_of((order.get("start") or {}).get("head", ""), count), count]
     raw, transcripts = folder / "transcripts" / "raw", folder / "transcripts"
@@ -109,9 +117,13 @@ def collect(folder: Path) -> None:
     full = False
     for at in range(0, len(prompts), _BATCH):
         batch = prompts[at : at + _BATCH]
-        answers = llm.generate([TokensPrompt(prompt_token_ids=ids) for ids in batch], sampling, use_tqdm=False)
+        answers = llm.generate(
+            [TokensPrompt(prompt_token_ids=ids) for ids in batch], sampling, use_tqdm=False
+        )
         # The engine writes the files of its last requests in the step after them.
-        llm.generate([TokensPrompt(prompt_token_ids=batch[0])], SamplingParams(max_tokens=1), use_tqdm=False)
+        llm.generate(
+            [TokensPrompt(prompt_token_ids=batch[0])], SamplingParams(max_tokens=1), use_tqdm=False
+        )
         for ids, answer in zip(batch, answers, strict=True):
             _keep(transcripts, wanted, len(ids), answer, figures)
         shutil.rmtree(raw)
@@ -130,17 +142,24 @@ def _extracting(order: dict[str, Any], layers: Sequence[int], raw: Path) -> Any:
 
     connector = {"kv_connector": "ExampleHiddenStatesConnector", "kv_role": "kv_producer"}
     if not torch.cuda.is_available():
-        connector |= {"kv_connector": "CpuHiddenStatesConnector", "kv_connector_module_path": "cpu_hidden_states"}
+        connector |= {
+            "kv_connector": "CpuHiddenStatesConnector",
+            "kv_connector_module_path": "cpu_hidden_states",
+        }
     extract = {
         "method": "extract_hidden_states",
         "num_speculative_tokens": 1,
         "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": layers}},
     }
     extra = {"shared_storage_path": str(raw)}
-    return _engine(order, extract, kv_transfer_config={**connector, "kv_connector_extra_config": extra})
+    return _engine(
+        order, extract, kv_transfer_config={**connector, "kv_connector_extra_config": extra}
+    )
 
 
-def _keep(transcripts: Path, layers: Sequence[int], prompt: int, answer: Any, figures: dict[str, Any]) -> None:
+def _keep(
+    transcripts: Path, layers: Sequence[int], prompt: int, answer: Any, figures: dict[str, Any]
+) -> None:
     """Write one answer as a row; ``prompt``: its tokens before the answer."""
     from safetensors.torch import load_file, save_file
 
@@ -152,7 +171,9 @@ def _keep(transcripts: Path, layers: Sequence[int], prompt: int, answer: Any, fi
     save_file({"token_ids": states["token_ids"], "hidden_states": hidden}, row)
     mask = [0] * prompt + [1] * (len(tokens) - prompt)
     with (transcripts / "rows.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"input_ids": tokens, "loss_mask": mask, "seq_len": len(tokens)}) + "\n")
+        file.write(
+            json.dumps({"input_ids": tokens, "loss_mask": mask, "seq_len": len(tokens)}) + "\n"
+        )
     figures["rows"] += 1
     figures["tokens"] += sum(mask) + 1  # the last token was never read, so it has no hidden state
     figures["cut_off"] += answer.outputs[0].finish_reason == "length"
@@ -176,7 +197,10 @@ def accepted_counts(deltas: Sequence[int], k: int) -> dict[str, Any]:
     """Return the counts of one answer: ``deltas`` are its new tokens per engine step. The first one is the prefill's,
     which has no draft, and the last may be cut at the answer's end."""
     steps = deltas[1:-1]
-    return {"steps": len(steps), "accepted": [sum(new > place for new in steps) for place in range(1, k + 1)]}
+    return {
+        "steps": len(steps),
+        "accepted": [sum(new > place for new in steps) for place in range(1, k + 1)],
+    }
 
 
 def measure(folder: Path, head: str, out: Path) -> None:
@@ -186,15 +210,21 @@ def measure(folder: Path, head: str, out: Path) -> None:
     from vllm.sampling_params import RequestOutputKind
 
     order = _read(folder / "order.json")
-    llm = _engine(order, {**order["speculation"], "model": head, "num_speculative_tokens": order["k"]})
+    llm = _engine(
+        order, {**order["speculation"], "model": head, "num_speculative_tokens": order["k"]}
+    )
     tokenizer, engine = llm.get_tokenizer(), llm.llm_engine
     prompts = _prompts(folder, order, "holdout")
     sampling = SamplingParams(
-        temperature=0.0, max_tokens=order["limits"]["answer_tokens"], output_kind=RequestOutputKind.DELTA
+        temperature=0.0,
+        max_tokens=order["limits"]["answer_tokens"],
+        output_kind=RequestOutputKind.DELTA,
     )
     deltas: dict[str, list[int]] = {str(index): [] for index in range(len(prompts))}
     for index, prompt in enumerate(prompts):
-        engine.add_request(str(index), TokensPrompt(prompt_token_ids=tokens_of(prompt, tokenizer)), sampling)
+        engine.add_request(
+            str(index), TokensPrompt(prompt_token_ids=tokens_of(prompt, tokenizer)), sampling
+        )
     while engine.has_unfinished_requests():
         for output in engine.step():
             new = len(output.outputs[0].token_ids)
@@ -261,7 +291,9 @@ def _measured(folder: Path, head: str) -> Any:
     return counts
 
 
-def _card_record(order: dict[str, Any], collected: dict[str, Any], head: Path, start: str) -> dict[str, Any]:
+def _card_record(
+    order: dict[str, Any], collected: dict[str, Any], head: Path, start: str
+) -> dict[str, Any]:
     from importlib.metadata import version
 
     import torch
@@ -269,7 +301,9 @@ def _card_record(order: dict[str, Any], collected: dict[str, Any], head: Path, s
 
     target = order["target"]
     seconds = time.time() - collected["began"]
-    versions = {name: version(name) for name in ("torch", "transformers")} | {"vllm": str(vllm.__version__)}
+    versions = {name: version(name) for name in ("torch", "transformers")} | {
+        "vllm": str(vllm.__version__)
+    }
     return {
         "name": order["name"],
         "method": order["method"],
@@ -280,7 +314,10 @@ def _card_record(order: dict[str, Any], collected: dict[str, Any], head: Path, s
         "training_digests": order["training"],
         "prompts": collected["prompts"],
         "versions": versions,
-        "licences": {"target": licence_of(target["model"]), "start": licence_of(start) if start else UNKNOWN},
+        "licences": {
+            "target": licence_of(target["model"]),
+            "start": licence_of(start) if start else UNKNOWN,
+        },
         "made_with": order["made_with"],
         "trained": {
             "tokens": collected["tokens"],
@@ -318,11 +355,16 @@ def run(folder: Path, uid: str, command: Sequence[str]) -> None:
         done = folder / f".{stage}.done"
         if done.exists():
             continue
-        arguments = list(command) if stage == "train" else [sys.executable, __file__, str(folder), stage]
+        arguments = (
+            list(command) if stage == "train" else [sys.executable, __file__, str(folder), stage]
+        )
         try:
             code = _logged(arguments, log, end - time.monotonic())
         except subprocess.TimeoutExpired:
-            say("failed", f"{stage} was stopped: the deadline of {allowed:g} s for all stages has passed; {log}")
+            say(
+                "failed",
+                f"{stage} was stopped: the deadline of {allowed:g} s for all stages has passed; {log}",
+            )
             if os.getpgrp() == os.getpid():
                 os.killpg(0, signal.SIGKILL)  # with what the stage has started
             return
@@ -337,7 +379,12 @@ def run(folder: Path, uid: str, command: Sequence[str]) -> None:
 def _logged(arguments: Sequence[str], log: Path, seconds: float) -> int:
     with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         return subprocess.run(
-            arguments, check=False, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, timeout=seconds
+            arguments,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
         ).returncode
 
 
@@ -350,7 +397,9 @@ def _error_in(log: Path) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Run a stage, or all of them."""
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one engine step per call: accepted tokens are counted by step
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = (
+        "0"  # one engine step per call: accepted tokens are counted by step
+    )
     folder, stage = Path(arguments[0]), arguments[1]
     if stage == "run":
         run(folder, arguments[2], arguments[3:])

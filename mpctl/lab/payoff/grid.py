@@ -85,10 +85,14 @@ def answer(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair] =
     level = level_of(cell, pairs)
     unproven = outside(cell, prediction.load, pairs, bound=prediction.pool_bound)
     regime = regime_of(cell, prediction.load, bound=prediction.pool_bound)
-    return GridEntry(cell, prediction, _call(cell, prediction, level, unproven), level, regime, unproven)
+    return GridEntry(
+        cell, prediction, _call(cell, prediction, level, unproven), level, regime, unproven
+    )
 
 
-def _call(cell: Scenario, prediction: Prediction, level: Level, unproven: tuple[EvidenceGap, ...]) -> Call:
+def _call(
+    cell: Scenario, prediction: Prediction, level: Level, unproven: tuple[EvidenceGap, ...]
+) -> Call:
     band = prediction.throughput
     if level == "L0" or unproven:
         return "measure first"
@@ -117,8 +121,14 @@ def table(
 
     entries = tuple(entry(c, k) for c in concurrency for k in ks)
     best = (best_of([e for e in entries if e.cell.concurrency == c]) for c in concurrency)
-    choices = tuple(replace(choice, even=break_even(choice.entry.cell, posterior)) for choice in best)
-    return Grid(entries, choices, crossover(cell, sorted({choice.k for choice in choices}), posterior, pairs))
+    choices = tuple(
+        replace(choice, even=break_even(choice.entry.cell, posterior)) for choice in best
+    )
+    return Grid(
+        entries,
+        choices,
+        crossover(cell, sorted({choice.k for choice in choices}), posterior, pairs),
+    )
 
 
 def best_of(entries: Sequence[GridEntry]) -> Choice:
@@ -126,7 +136,9 @@ def best_of(entries: Sequence[GridEntry]) -> Choice:
     best = max(entry.prediction.throughput.value for entry in entries)
     equal = [entry for entry in entries if entry.prediction.throughput.value >= _EQUAL * best]
     first = min(equal, key=lambda entry: entry.cell.k)
-    return Choice(first.cell.concurrency, first.cell.k, tuple(entry.cell.k for entry in equal), first)
+    return Choice(
+        first.cell.concurrency, first.cell.k, tuple(entry.cell.k for entry in equal), first
+    )
 
 
 def crossover(
@@ -135,7 +147,9 @@ def crossover(
     """The concurrency at which the best K stops gaining throughput; a range, as the model errs by a factor."""
 
     def ratio(at: float) -> float:
-        return max(throughput_point(replace(cell, concurrency=at, k=k), posterior, pairs) for k in ks)
+        return max(
+            throughput_point(replace(cell, concurrency=at, k=k), posterior, pairs) for k in ks
+        )
 
     low, high = 1.0, 2.0
     if ratio(low) <= 1:
@@ -149,7 +163,9 @@ def crossover(
         low, high = (middle, high) if ratio(middle) > 1 else (low, middle)
     point = (low * high) ** 0.5
     upper = point * _CROSSOVER_FACTOR
-    return PredictedCrossover(max(point / _CROSSOVER_FACTOR, 1.0), upper if upper <= _MOST_CONCURRENCY else None)
+    return PredictedCrossover(
+        max(point / _CROSSOVER_FACTOR, 1.0), upper if upper <= _MOST_CONCURRENCY else None
+    )
 
 
 @dataclass(frozen=True)
@@ -161,7 +177,9 @@ class Sensitivity:
     call: Call
 
 
-def what_changes(entry: GridEntry, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> tuple[Sensitivity, ...]:
+def what_changes(
+    entry: GridEntry, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()
+) -> tuple[Sensitivity, ...]:
     """The throughput ratio of an entry under other assumptions, the largest effect first."""
     cell = entry.cell
     accepted = replace(cell.acceptance, rates=tuple(rate * 0.9 for rate in cell.acceptance.rates))
@@ -179,7 +197,9 @@ def what_changes(entry: GridEntry, posterior: Posterior, pairs: Sequence[Measure
     before = throughput_point(cell, posterior)
     changes = []
     for name, other in moved.items():
-        if measured_method:  # the pairs hold for the service as it is: the model moves its figure by the change
+        if (
+            measured_method
+        ):  # the pairs hold for the service as it is: the model moves its figure by the change
             changes.append(_scaled(name, entry, throughput_point(other, posterior) / before))
         else:
             changed = answer(other, posterior)
@@ -245,7 +265,9 @@ def choice_record(choice: Choice) -> dict[str, Any]:
         "call": choice.entry.call,
         "breakEven": {
             "tokensPerStep": None if even is None else round(even, 3),
-            "acceptanceRate": round((even - 1) / drafted, 3) if even is not None and drafted else None,
+            "acceptanceRate": round((even - 1) / drafted, 3)
+            if even is not None and drafted
+            else None,
             "assumed": round(cell.acceptance.tokens_per_step(cell.k), 3),
         },
     }
@@ -260,8 +282,13 @@ def grid_record(grid: Grid, changes: Sequence[Sensitivity] = ()) -> dict[str, An
         "fittedTo": _behind(),
         "answers": [entry_record(entry) for entry in grid.entries],
         "best": [choice_record(choice) for choice in grid.choices],
-        "crossover": {"low": grid.crossover.low, "high": grid.crossover.high, "text": grid.crossover.text()},
+        "crossover": {
+            "low": grid.crossover.low,
+            "high": grid.crossover.high,
+            "text": grid.crossover.text(),
+        },
         "whatWouldChangeIt": [
-            {"what": change.what, "throughputRatio": round(change.ratio, 4), "call": change.call} for change in changes
+            {"what": change.what, "throughputRatio": round(change.ratio, 4), "call": change.call}
+            for change in changes
         ],
     }

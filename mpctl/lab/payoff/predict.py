@@ -31,7 +31,9 @@ _HOST_BOUND = 0.30
 # Standard deviations outside the evidence: a mixture of experts at 16 requests and above; windows and states.
 _MIXTURE, _HYBRID = 0.20, 0.20
 _UNKNOWN_DEVICE = 0.5  # a CPU: nothing is known of it but what is measured
-_SURPRISE = 2.0  # mean square of residuals, in standard deviations, that a sound model may have by chance
+_SURPRISE = (
+    2.0  # mean square of residuals, in standard deviations, that a sound model may have by chance
+)
 # Distances at which the correlation of the model's own error falls to 1/e.
 _REACH_CONCURRENCY, _REACH_K = math.log(4), 4.0
 
@@ -78,7 +80,9 @@ class _Linear:
         mine, theirs = self.slopes[which], other.slopes[which]
         constants = float(mine[:-1] @ covariance @ theirs[:-1])
         acceptance = float(mine[-1] * theirs[-1]) * self.accepted * other.accepted
-        distance = abs(math.log(self.cell.concurrency / other.cell.concurrency)) / _REACH_CONCURRENCY
+        distance = (
+            abs(math.log(self.cell.concurrency / other.cell.concurrency)) / _REACH_CONCURRENCY
+        )
         distance += abs(self.cell.k - other.cell.k) / _REACH_K
         return _SCALE**2 * (constants + acceptance) + self.model * other.model * math.exp(-distance)
 
@@ -109,12 +113,16 @@ def _predict(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair]
     covariance = np.array(posterior.covariance)
     here = _linear(cell, posterior)
     mine = [pair for pair in pairs if pair.method == cell.method]
-    linearised = [_linear(replace(cell, k=pair.k, concurrency=pair.concurrency), posterior) for pair in mine]
+    linearised = [
+        _linear(replace(cell, k=pair.k, concurrency=pair.concurrency), posterior) for pair in mine
+    ]
     bands = []
     for which in (0, 1):
         measured = [pair.throughput if which == 0 else pair.time_per_token for pair in mine]
         measured_pairs = [
-            (linear, pair.noise, value) for linear, pair, value in zip(linearised, mine, measured, strict=True) if value
+            (linear, pair.noise, value)
+            for linear, pair, value in zip(linearised, mine, measured, strict=True)
+            if value
         ]
         bands.append(_updated_band(here, which, measured_pairs, covariance))
     ratios = here.ratios
@@ -128,7 +136,9 @@ def _predict(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair]
     )
 
 
-def throughput_point(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> float:
+def throughput_point(
+    cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()
+) -> float:
     """The throughput ratio alone; without measured pairs a fraction of the work of its band."""
     if any(pair.method == cell.method for pair in pairs):
         return predict(cell, posterior, pairs).throughput.value
@@ -155,11 +165,21 @@ def _linear(cell: Scenario, posterior: Posterior) -> _Linear:
     yielded = np.full(count + 2, point)
     yielded[-1] = 1 + (point - 1) * math.exp(_STEP)
     constants = {name: np.exp(moved[i]) for i, name in enumerate(posterior.names)}
-    evaluated = ratios(serving_of(cell), replace(drafting_of(cell), tokens_per_step=yielded), constants)
+    evaluated = ratios(
+        serving_of(cell), replace(drafting_of(cell), tokens_per_step=yielded), constants
+    )
     both = np.log(np.stack([evaluated.throughput, evaluated.time_per_token]))
     slopes = (both[:, 1:] - both[:, :1]) / _STEP
     logs = (float(both[0, 0]), float(both[1, 0]))
-    return _Linear(cell, logs, slopes, _acceptance_sd(cell), _discrepancy(cell, evaluated, posterior), evaluated, point)
+    return _Linear(
+        cell,
+        logs,
+        slopes,
+        _acceptance_sd(cell),
+        _discrepancy(cell, evaluated, posterior),
+        evaluated,
+        point,
+    )
 
 
 def _updated_band(
@@ -193,7 +213,9 @@ def _acceptance_sd(cell: Scenario) -> float:
     origin_sd, drafts = _ACCEPTANCE[cell.acceptance.origin], cell.acceptance.drafts
     if cell.acceptance.origin == "measured" and drafts:
         mean = max(cell.acceptance.tokens_per_step(cell.k) - 1, 1e-3)
-        sampled = math.sqrt(cell.k / drafts) / mean  # a draft accepts 0 to K tokens; its deviation is below sqrt(K)
+        sampled = (
+            math.sqrt(cell.k / drafts) / mean
+        )  # a draft accepts 0 to K tokens; its deviation is below sqrt(K)
         return math.hypot(origin_sd, min(sampled, 1.0))
     return origin_sd
 
@@ -204,12 +226,16 @@ def _discrepancy(cell: Scenario, ratios: Ratios, posterior: Posterior) -> float:
     load, host = float(np.ravel(ratios.load)[0]), float(np.ravel(ratios.host)[0])
     parts = [0.04, posterior.load_error * math.sqrt(min(1.5, load))]
     parts.append(0.10 if bool(np.ravel(ratios.bound)[0]) else 0.0)
-    if (cell.target.experts or 0) > 1:  # four published rows at concurrency 1; above it, errors of 25 % were found
+    if (
+        cell.target.experts or 0
+    ) > 1:  # four published rows at concurrency 1; above it, errors of 25 % were found
         parts.append(0.12 + _MIXTURE * min(math.log(max(cell.concurrency, 1)) / math.log(16), 1.0))
     parts.append(_HYBRID if cell.target.hybrid else 0.0)
     parts.append(0.08 if PRECISIONS[cell.precision] < PRECISIONS["bf16"] else 0.0)
     parts.append(0.05 * max(math.log2(cell.prompt / LONGEST_PROMPT), 0.0))
-    parts.append(0.0 if cell.method not in METHODS or METHODS[cell.method].published_ratios else 0.10)
+    parts.append(
+        0.0 if cell.method not in METHODS or METHODS[cell.method].published_ratios else 0.10
+    )
     parts.append(0.08 if host > _HOST_BOUND else 0.0)
     parts.append(0.05 if cell.gpus > 1 and not cell.gpu.nvlink else 0.0)
     parts.append(0.05 if cell.method in LOOKUPS else 0.0)

@@ -57,10 +57,14 @@ def fitted() -> Posterior:
     spread = [math.log(constants[name]["factor"]) for name in names]
     lower = record["correlation"]
     covariance = tuple(
-        tuple(spread[i] * spread[j] * lower[max(i, j)][min(i, j)] for j in range(len(names))) for i in range(len(names))
+        tuple(spread[i] * spread[j] * lower[max(i, j)][min(i, j)] for j in range(len(names)))
+        for i in range(len(names))
     )
     return Posterior(
-        names, tuple(math.log(constants[name]["value"]) for name in names), covariance, record["load_error"]
+        names,
+        tuple(math.log(constants[name]["value"]) for name in names),
+        covariance,
+        record["load_error"],
     )
 
 
@@ -108,7 +112,9 @@ def level_of(cell: Scenario, pairs: Sequence[MeasuredPair]) -> Level:
     return "L1" if cell.acceptance.origin == "measured" else "L0"
 
 
-def outside(cell: Scenario, load: float, pairs: Sequence[MeasuredPair], *, bound: bool) -> tuple[EvidenceGap, ...]:
+def outside(
+    cell: Scenario, load: float, pairs: Sequence[MeasuredPair], *, bound: bool
+) -> tuple[EvidenceGap, ...]:
     """The reasons why evidence does not cover a cell; empty where published rows or a measured pair cover it.
     ``bound``: the KV pool limits the batch."""
     mine = [pair for pair in pairs if pair.method == cell.method]
@@ -119,20 +125,36 @@ def outside(cell: Scenario, load: float, pairs: Sequence[MeasuredPair], *, bound
     if cell.gpu.name == CPU:
         reasons.append(EvidenceGap("no published row was measured on a CPU", remedy))
     if (row := METHODS.get(cell.method)) is None or not row.published_ratios:
-        reasons.append(EvidenceGap(f"no published row with a baseline covers {cell.method}", remedy))
+        reasons.append(
+            EvidenceGap(f"no published row with a baseline covers {cell.method}", remedy)
+        )
     if cell.precision not in ("bf16", "fp16"):
         reasons.append(EvidenceGap(f"no published row covers {cell.precision} weights", remedy))
     if cell.target.hybrid:
-        reasons.append(EvidenceGap("no published row covers a target with windowed or linear attention", remedy))
+        reasons.append(
+            EvidenceGap(
+                "no published row covers a target with windowed or linear attention", remedy
+            )
+        )
     if cell.prompt > LONGEST_PROMPT:
-        reasons.append(EvidenceGap(f"prompts of {cell.prompt:,.0f} tokens are longer than {LONGEST_PROMPT:,}", remedy))
+        reasons.append(
+            EvidenceGap(
+                f"prompts of {cell.prompt:,.0f} tokens are longer than {LONGEST_PROMPT:,}", remedy
+            )
+        )
     if bound and cell.pool is None:
         pool = cell.pool_ranges()[0].text("tokens")
         give = "start the engine once: mpctl reads the pool from its log (in a file of cells: pool_tokens)"
         reasons.append(EvidenceGap(f"the KV pool limits the batch and is estimated, {pool}", give))
     if load > _MOST_LOAD:
-        reasons.append(EvidenceGap(f"{load:.1f} times the tokens per step at which compute takes over", remedy))
+        reasons.append(
+            EvidenceGap(f"{load:.1f} times the tokens per step at which compute takes over", remedy)
+        )
     reach = max((pair.concurrency for pair in mine), default=0.0) * _REACH
     if mine and cell.concurrency > reach:
-        reasons.append(EvidenceGap(f"concurrency {cell.concurrency:g} is more than twice the largest measured", remedy))
+        reasons.append(
+            EvidenceGap(
+                f"concurrency {cell.concurrency:g} is more than twice the largest measured", remedy
+            )
+        )
     return tuple(reasons)

@@ -44,7 +44,9 @@ PROMPT, OUTPUT = 150.0, 250.0  # tokens, where a question leaves them out
 # (draft, target, method, K) -> what is published of it
 Published = Callable[[str | None, str | None, str, int], Acceptance | None]
 
-_GPU_HINT = "describe it: gpu: {name: X, memory_gib: 24, bandwidth_gb_s: 600, tflops: 70, nvlink: false}"
+_GPU_HINT = (
+    "describe it: gpu: {name: X, memory_gib: 24, bandwidth_gb_s: 600, tflops: 70, nvlink: false}"
+)
 _MODEL_HINT = (
     "describe it: {key}: {{name: org/model, layers: 36, hidden: 4096, heads: 32, kv_heads: 8, head_dim: 128, "
     "vocab: 151936, intermediate: 12288, params_b: 8.2}}"
@@ -199,7 +201,9 @@ class Unanswerable:
     hint: str | None
 
 
-def read_questions(text: str, file: str, published: Published) -> tuple[Question | Unanswerable, ...]:
+def read_questions(
+    text: str, file: str, published: Published
+) -> tuple[Question | Unanswerable, ...]:
     """The questions of a file: one at its top level, or a list under ``cells``, of which some may lack something.
 
     Raises:
@@ -215,7 +219,9 @@ def read_questions(text: str, file: str, published: Published) -> tuple[Question
             questions.append(_question(node, f"cell-{number}", published))
         except InputError as error:
             errors.append(error)
-            questions.append(Unanswerable(str(node.body.get("id", f"cell-{number}")), error.message, error.hint))
+            questions.append(
+                Unanswerable(str(node.body.get("id", f"cell-{number}")), error.message, error.hint)
+            )
     top.done()
     if not questions:
         raise top.error("cells", "holds no cell")
@@ -227,10 +233,16 @@ def read_questions(text: str, file: str, published: Published) -> tuple[Question
 def _question(node: Node, default_id: str, published: Published) -> Question:
     raw = node.read(_Cell, _HINTS)
     assumed: list[str] = []
-    method, ks, concurrency = raw.method, _listed(node, "k", raw.k), _listed(node, "concurrency", raw.concurrency)
+    method, ks, concurrency = (
+        raw.method,
+        _listed(node, "k", raw.k),
+        _listed(node, "concurrency", raw.concurrency),
+    )
     if not is_known(method):
         raise node.error(
-            "method", f"the model has no term for {method!r}", f"{commands.line('methods')} lists the methods"
+            "method",
+            f"the model has no term for {method!r}",
+            f"{commands.line('methods')} lists the methods",
         )
     name, target = _model(node, "target")
     gpu = _gpu(node, raw.gpu)
@@ -243,7 +255,9 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
         concurrency=concurrency[0],
         prompt=_or_assumed("prompt_tokens", raw.prompt_tokens, PROMPT, assumed),
         output=_or_assumed("output_tokens", raw.output_tokens, OUTPUT, assumed),
-        acceptance=_acceptance(node, raw.acceptance, method, ks[0], lambda k: published(draft_name, name, method, k)),
+        acceptance=_acceptance(
+            node, raw.acceptance, method, ks[0], lambda k: published(draft_name, name, method, k)
+        ),
         gpus=raw.gpus,
         draft=draft,
         draft_params_b=head.params_b,
@@ -266,13 +280,19 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
     if unfit is not None:
         raise node.error("target", f"{name or 'the target'} {unfit.reason}", unfit.hint)
     if scenario.pool is None:
-        kind = "unlimited, as the GPU's memory is not given" if math.isinf(gpu.usable_gib) else "estimated"
+        kind = (
+            "unlimited, as the GPU's memory is not given"
+            if math.isinf(gpu.usable_gib)
+            else "estimated"
+        )
         assumed.append(f"KV pool {kind}: pool_tokens takes what the engine logged")
     acceptance = scenario.acceptance
     if acceptance.origin == "measured" and len(acceptance.rates) < max(ks):
         assumed.append(f"rates after position {len(acceptance.rates)} fall on as the last two do")
     pairs = tuple(_pair(node, pair, method, ks[0]) for pair in raw.measured)
-    return Question(raw.id or default_id, scenario, tuple(ks), tuple(concurrency), pairs, tuple(assumed))
+    return Question(
+        raw.id or default_id, scenario, tuple(ks), tuple(concurrency), pairs, tuple(assumed)
+    )
 
 
 def _listed(node: Node, key: str, numbers: float | list[Any]) -> list[Any]:
@@ -281,7 +301,9 @@ def _listed(node: Node, key: str, numbers: float | list[Any]) -> list[Any]:
     return numbers if isinstance(numbers, list) else [numbers]
 
 
-def _precision(node: Node, precision: str | None, name: str | None, target: Shape, assumed: list[str]) -> str:
+def _precision(
+    node: Node, precision: str | None, name: str | None, target: Shape, assumed: list[str]
+) -> str:
     """The given precision, else that of the target's name or of its published checkpoint."""
     if precision is not None:
         return node.choice("precision", tuple(PRECISIONS))
@@ -297,22 +319,36 @@ def _model(node: Node, key: str) -> tuple[str | None, Shape]:
         name = node.text(key)
         shape = model_shape(name)
         if shape is None:
-            raise node.error(key, f"the dimensions of {name} are not in mpctl's table", _MODEL_HINT.format(key=key))
+            raise node.error(
+                key,
+                f"the dimensions of {name} are not in mpctl's table",
+                _MODEL_HINT.format(key=key),
+            )
         return name, shape
     inner = node.node(key)
     model = inner.read(_Model)
     if model.experts and model.experts <= (model.experts_per_token or 0):
-        raise inner.error("experts", f"{model.experts} must be more than the {model.experts_per_token} of a token")
+        raise inner.error(
+            "experts", f"{model.experts} must be more than the {model.experts_per_token} of a token"
+        )
     if model.experts and None in (model.active_params_b, model.params_b, model.experts_per_token):
-        raise inner.error("experts", "needs params_b, active_params_b and experts_per_token beside it")
+        raise inner.error(
+            "experts", "needs params_b, active_params_b and experts_per_token beside it"
+        )
     return model.name, model.shape()
 
 
-def _draft(node: Node, draft: str | dict[str, Any] | None, method: str) -> tuple[str | None, Shape | None, _Head]:
+def _draft(
+    node: Node, draft: str | dict[str, Any] | None, method: str
+) -> tuple[str | None, Shape | None, _Head]:
     """The draft's name, the shape of a draft model, and a head."""
     if method in DRAFT_MODELS:
         if draft is None:
-            raise node.error("draft", f"{method} needs the draft's name or dimensions", _MODEL_HINT.format(key="draft"))
+            raise node.error(
+                "draft",
+                f"{method} needs the draft's name or dimensions",
+                _MODEL_HINT.format(key="draft"),
+            )
         return *_model(node, "draft"), _Head()
     head = node.node("draft").read(_Head) if isinstance(draft, dict) else _Head(draft)
     return head.name, None, head
@@ -323,24 +359,40 @@ def _gpu(node: Node, gpu: str | dict[str, Any]) -> Gpu:
         listed = find_gpu(gpu)
         if listed is None:
             close = near(gpu, gpus())
-            raise node.error("gpu", f"{gpu!r} is not in mpctl's table{close}", f"{_GPU_HINT}; or {', '.join(gpus())}")
+            raise node.error(
+                "gpu",
+                f"{gpu!r} is not in mpctl's table{close}",
+                f"{_GPU_HINT}; or {', '.join(gpus())}",
+            )
         return listed
-    return Gpu(**asdict(node.node("gpu").read(_Gpu, dict.fromkeys(("bandwidth_gb_s", "tflops"), _GPU_HINT))))
+    return Gpu(
+        **asdict(
+            node.node("gpu").read(_Gpu, dict.fromkeys(("bandwidth_gb_s", "tflops"), _GPU_HINT))
+        )
+    )
 
 
 def _acceptance(
-    node: Node, asked: _Acceptance | None, method: str, k: int, published: Callable[[int], Acceptance | None]
+    node: Node,
+    asked: _Acceptance | None,
+    method: str,
+    k: int,
+    published: Callable[[int], Acceptance | None],
 ) -> Acceptance:
     if asked is None:
         acceptance = published(k)
         if acceptance is None:
-            raise node.error("acceptance", f"nothing is known of how much {method} is accepted", _RATES_HINT)
+            raise node.error(
+                "acceptance", f"nothing is known of how much {method} is accepted", _RATES_HINT
+            )
         return acceptance
     inner, k = node.node("acceptance"), asked.k or k
     origin: Origin = "measured" if asked.origin == "own" else "published"
     coverage, length, drafts = asked.coverage or 1.0, asked.length, asked.drafts or None
     if asked.traffic is not None and (asked.per_position or length or asked.tokens_per_step):
-        raise inner.error("traffic", "rates and a class of traffic are both given", "keep one of them")
+        raise inner.error(
+            "traffic", "rates and a class of traffic are both given", "keep one of them"
+        )
     if asked.per_position:
         if any(rate > 1 for rate in asked.per_position):
             raise inner.error("per_position", "rates are shares from 0 to 1: 72.9 % is 0.729")
@@ -372,7 +424,9 @@ def _pair(node: Node, pair: _Pair, method: str, k: int) -> MeasuredPair:
     most = (pair.k or k) + 1
     for name in ("throughput_ratio", "time_per_token_ratio"):
         ratio = getattr(pair, name)
-        if ratio is not None and not 1 / (most * 10) <= ratio <= (most if name == "throughput_ratio" else 10):
+        if ratio is not None and not 1 / (most * 10) <= ratio <= (
+            most if name == "throughput_ratio" else 10
+        ):
             raise node.error(f"measured.{name}", f"{ratio:g} is not possible with K = {most - 1}")
     return MeasuredPair(
         method=method,

@@ -123,9 +123,16 @@ def timing(serving: Serving, drafting: Drafting, constants: Constants) -> Timing
     batch = most
     for _ in range(_ROUNDS):
         step, tokens, prefill, memory, compute = _step(s, drafting, c, batch, bound)
-        extra = _draft_ms(s, drafting, c, batch, tokens + prefill) + np.where(np.asarray(drafting.k) > 0, c["e0"], 0.0)
+        extra = _draft_ms(s, drafting, c, batch, tokens + prefill) + np.where(
+            np.asarray(drafting.k) > 0, c["e0"], 0.0
+        )
         tpot = (step + extra) / drafting.tokens_per_step
-        wave = c["wave"] * np.where(np.asarray(drafting.k) > 0, _UNEVEN, 1.0) * np.maximum(batch - 1, 0.0) / 2
+        wave = (
+            c["wave"]
+            * np.where(np.asarray(drafting.k) > 0, _UNEVEN, 1.0)
+            * np.maximum(batch - 1, 0.0)
+            / 2
+        )
         first = c["kt"] * (step + extra) + _prefill_ms(s, c) * (1 + wave)
         decoding = clients * s.output * tpot / (s.output * tpot + first)
         batch = np.maximum(np.minimum(decoding, fit), np.minimum(most, 1.0))
@@ -134,14 +141,18 @@ def timing(serving: Serving, drafting: Drafting, constants: Constants) -> Timing
     return Timing(tpot, batch / tpot, batch, step, tokens / knee, np.asarray(full > _FULL), host)
 
 
-def _step(s: Serving, d: Drafting, c: Constants, batch: Real, bound: Real) -> tuple[Real, Real, Real, Real, Real]:
+def _step(
+    s: Serving, d: Drafting, c: Constants, batch: Real, bound: Real
+) -> tuple[Real, Real, Real, Real, Real]:
     """Milliseconds of a step of the target, tokens that it verifies, prompt tokens beside them, and its times for
     memory and compute."""
     per_request = 1 + d.k * d.coverage
     tokens = batch * per_request
     arrivals = s.arriving * np.maximum(batch - 1, 0) * d.tokens_per_step / s.output
     prefill = arrivals * s.prompt * c["mpf"]
-    again = bound * (c["pool"] - 1) * prefill  # of requests that lost their place; hides behind nothing
+    again = (
+        bound * (c["pool"] - 1) * prefill
+    )  # of requests that lost their place; hides behind nothing
     memory = _memory_ms(s, c, batch, batch * (1 + c["rho"] * (per_request - 1)), tokens)
     per_token = 2 * s.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
     often = np.minimum(arrivals, 1.0)  # steps with a prompt; without one, a step is shorter
@@ -170,7 +181,11 @@ def _memory_ms(s: Serving, c: Constants, batch: Real, routed: Real, tokens: Real
     share = 1 - (1 - s.experts_per_token / s.experts) ** routed
     kv_gb = c["kv"] * batch * (s.prompt + s.output / 2) * s.kv_bytes / 1e9
     kept_gb = batch * (s.window_gb + s.state_gb) + tokens * s.state_gb
-    return 1e3 * (s.dense_gb + s.expert_gb * share + kv_gb + kept_gb) / (c["eb"] * s.bandwidth_gb_s * s.tensor_parallel)
+    return (
+        1e3
+        * (s.dense_gb + s.expert_gb * share + kv_gb + kept_gb)
+        / (c["eb"] * s.bandwidth_gb_s * s.tensor_parallel)
+    )
 
 
 def _prefill_ms(s: Serving, c: Constants) -> Real:
@@ -198,7 +213,11 @@ def _draft_ms(s: Serving, d: Drafting, c: Constants, batch: Real, step_tokens: R
     fixed = d.head * c["od"] + d.head_old * c["od_old"] + d.model_layers * c["ol"]
 
     def one_pass(tokens: Real) -> Real:
-        return _overlapped(memory, tokens * per_token + outputs, c) + fixed + _link_ms(s, c, tokens, d.layers, d.hidden)
+        return (
+            _overlapped(memory, tokens * per_token + outputs, c)
+            + fixed
+            + _link_ms(s, c, tokens, d.layers, d.hidden)
+        )
 
     first = np.minimum(d.passes, 1.0) * one_pass(step_tokens + batch * d.masked)
     later = np.maximum(d.passes - 1.0, 0.0) * one_pass(batch)
@@ -231,4 +250,12 @@ def ratios(serving: Serving, drafting: Drafting, constants: Constants) -> Ratios
     base, spec = timing(serving, NO_DRAFT, constants), timing(serving, drafting, constants)
     tail = np.where(np.asarray(serving.concurrency) > 1, constants["tail"], 1.0)
     throughput = spec.rate / base.rate * tail
-    return Ratios(throughput, spec.tpot_ms / base.tpot_ms, spec.load, spec.bound | base.bound, base.host, base, spec)
+    return Ratios(
+        throughput,
+        spec.tpot_ms / base.tpot_ms,
+        spec.load,
+        spec.bound | base.bound,
+        base.host,
+        base,
+        spec,
+    )

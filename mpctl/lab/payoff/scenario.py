@@ -16,7 +16,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
-from mpctl.estimate.memory import DEFAULT_UTILISATION, OVERHEAD_GIB, WORKSPACE_BUFFERS, Range, default_sequences
+from mpctl.estimate.memory import (
+    DEFAULT_UTILISATION,
+    OVERHEAD_GIB,
+    WORKSPACE_BUFFERS,
+    Range,
+    default_sequences,
+)
 from mpctl.estimate.shape import GIB, Gpu, Shape
 from mpctl.lab.payoff.roofline import Drafting, Serving
 from mpctl.methods import METHODS
@@ -29,7 +35,9 @@ _TOLERANCE = 0.03  # of a published acceptance length against its own rates: bot
 # Share of steps in which a lookup finds something to propose, by class of traffic.
 _COVERAGE = {"code": 0.3, "chat": 0.2, "math": 0.2, "summary": 0.3, "edits": 0.6, "agents": 0.4}
 TRAFFIC = tuple(_COVERAGE)
-LOOKUP_DECAY = 0.8  # from one position of a lookup to the next (SpecDecode-Bench's traces: 0.56 to 0.97)
+LOOKUP_DECAY = (
+    0.8  # from one position of a lookup to the next (SpecDecode-Bench's traces: 0.56 to 0.97)
+)
 _THINKING = 0.5  # of that coverage: what a model thinks is new text
 
 
@@ -60,7 +68,11 @@ class Acceptance:
         """The rates of ``k`` positions: those known, then each the last conditional rate times the one before."""
         measured = list(self.rates[:k])
         if len(measured) < k and measured:
-            last = measured[-1] / measured[-2] if len(measured) > 1 and measured[-2] > 0 else measured[-1]
+            last = (
+                measured[-1] / measured[-2]
+                if len(measured) > 1 and measured[-2] > 0
+                else measured[-1]
+            )
             while len(measured) < k:
                 measured.append(measured[-1] * min(last, 1.0))
         return tuple(measured)
@@ -75,7 +87,9 @@ def check_rates(rates: Sequence[float], length: float | None = None) -> str | No
     if any(later > earlier + 1e-9 for earlier, later in pairwise(rates)):
         return "rates must not rise: each is the share of drafts accepted up to that position"
     if length is not None and abs(1 + sum(rates) - length) > max(_TOLERANCE * length, 0.02):
-        return f"acceptance length {length:g} contradicts the rates, which give {1 + sum(rates):.2f}"
+        return (
+            f"acceptance length {length:g} contradicts the rates, which give {1 + sum(rates):.2f}"
+        )
     return None
 
 
@@ -92,7 +106,16 @@ def from_length(length: float, k: int) -> tuple[float, ...]:
 
 
 # Bytes of a parameter as it is stored; four bits with their scales.
-PRECISIONS = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.56, "awq": 0.56, "gptq": 0.56, "mxfp4": 0.56}
+PRECISIONS = {
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "int4": 0.56,
+    "awq": 0.56,
+    "gptq": 0.56,
+    "mxfp4": 0.56,
+}
 PRECISIONS["nvfp4"] = 0.56
 _SPELLINGS = {"4bit": "int4", "w4a16": "int4", "8bit": "int8", "w8a8": "int8"}
 
@@ -143,11 +166,15 @@ def _layer(shape: Shape) -> float:
     """Parameters of one dense layer."""
     width, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return (
-        2 * shape.hidden * width + 2 * shape.hidden * kv + 3 * shape.hidden * (shape.intermediate or 3 * shape.hidden)
+        2 * shape.hidden * width
+        + 2 * shape.hidden * kv
+        + 3 * shape.hidden * (shape.intermediate or 3 * shape.hidden)
     )
 
 
-def target_weights(shape: Shape, *, bytes_per_param: float = 2.0, kv_element_bytes: float = 2.0) -> Weights:
+def target_weights(
+    shape: Shape, *, bytes_per_param: float = 2.0, kv_element_bytes: float = 2.0
+) -> Weights:
     """The target's. A mixture of experts without its active parameters counts as dense."""
     total = params_of(shape) * 1e9
     embedding = 0 if shape.tied else shape.vocab * shape.hidden
@@ -172,7 +199,9 @@ def target_weights(shape: Shape, *, bytes_per_param: float = 2.0, kv_element_byt
     )
 
 
-def head_weights(target: Shape, method: str, *, vocab: int | None = None, params_b: float | None = None) -> Weights:
+def head_weights(
+    target: Shape, method: str, *, vocab: int | None = None, params_b: float | None = None
+) -> Weights:
     """A head of ``method`` on ``target``; ``params_b``: without its embedding, where it is known."""
     row = METHODS[method]
     layers, reads_three = row.head_layers or 1, row.head_inputs == 3
@@ -194,7 +223,9 @@ LOOKUPS = tuple(row.name for row in METHODS.values() if row.is_lookup)
 # Methods that need neither weights nor a GPU of their own: always worth a question.
 FREE = tuple(name for name in LOOKUPS if not METHODS[name].needs_gpu)
 DRAFT_MODELS = (*(row.name for row in METHODS.values() if row.needs_draft == "model"), _PARD)
-_ONE_PASS = tuple(row.name for row in METHODS.values() if row.drafts_in_one_pass or row.one_head_per_token)
+_ONE_PASS = tuple(
+    row.name for row in METHODS.values() if row.drafts_in_one_pass or row.one_head_per_token
+)
 PARALLEL = (*_ONE_PASS, _PARD)  # one pass drafts all K tokens
 _OLD_HEADS = (0, 11, 0)  # vLLM before it drafted with its full graphs
 # vLLM schedules asynchronously beside a draft since 0.14 (#31998): never with lookups on the host.
@@ -263,7 +294,9 @@ class Scenario:
         width = PRECISIONS[self.precision]
         if self.weights_gb is not None:  # as stored, over the parameters
             width = self.weights_gb / max(self.target.params_b or self.weights_gb / width, 1e-9)
-        return target_weights(self.target, bytes_per_param=width, kv_element_bytes=self.kv_element_bytes)
+        return target_weights(
+            self.target, bytes_per_param=width, kv_element_bytes=self.kv_element_bytes
+        )
 
     @property
     def draft_weights(self) -> Weights | None:
@@ -277,7 +310,9 @@ class Scenario:
             # One residual block and one output matrix for every token.
             size = self.k * (self.target.hidden**2 + self.target.hidden * self.target.vocab) / 1e9
             return Weights(size * 2, size, 0.0, 1, self.target.hidden)
-        return head_weights(self.target, self.method, vocab=self.draft_vocab, params_b=self.draft_params_b)
+        return head_weights(
+            self.target, self.method, vocab=self.draft_vocab, params_b=self.draft_params_b
+        )
 
     def tflops(self) -> float:
         """Dense TFLOPS of one GPU at the target's precision."""
@@ -302,7 +337,10 @@ class Scenario:
     def token_bytes(self) -> float:
         """KV bytes of one token on one GPU, with its part of what a request keeps whatever its length. Every GPU holds
         at least one head, and all of a compressed KV."""
-        weights, split = self.weights, 1 if self.target.latent else min(self.gpus, self.target.kv_heads)
+        weights, split = (
+            self.weights,
+            1 if self.target.latent else min(self.gpus, self.target.kv_heads),
+        )
         fixed = (weights.window_gb + weights.state_gb) * 1e9 / self.gpus
         return weights.kv_bytes / split + fixed / (self.prompt + self.output / 2)
 
@@ -320,18 +358,30 @@ class Scenario:
             if self.pool is not None
             else [gib * GIB / target_bytes for gib in (self.room().low, self.room().high)]
         )
-        before = Range(*(max(end, least) for end in ends)) if self.pool is None else Range(ends[0], ends[1])
+        before = (
+            Range(*(max(end, least) for end in ends))
+            if self.pool is None
+            else Range(ends[0], ends[1])
+        )
         if self.draft_pool is not None:
             return before, Range(self.draft_pool, self.draft_pool)
         if draft is None:
             return before, before
         # A head with the target's vocabulary may use its output matrix.
-        shared = draft.output_b * 2e9 if self.method not in DRAFT_MODELS and self._shares_output else 0.0
+        shared = (
+            draft.output_b * 2e9 if self.method not in DRAFT_MODELS and self._shares_output else 0.0
+        )
         row = 4 * self.sequences * self.target.vocab if self.sequences > 1 else 0
-        most, fewest = (row * buffers + draft.total_gb * 1e9 / self.gpus for buffers in reversed(WORKSPACE_BUFFERS))
+        most, fewest = (
+            row * buffers + draft.total_gb * 1e9 / self.gpus
+            for buffers in reversed(WORKSPACE_BUFFERS)
+        )
         taken = (most, fewest - shared / self.gpus)
         added = draft.kv_bytes / self.gpus
-        after = [(end * target_bytes - gone) / (target_bytes + added) for end, gone in zip(ends, taken, strict=True)]
+        after = [
+            (end * target_bytes - gone) / (target_bytes + added)
+            for end, gone in zip(ends, taken, strict=True)
+        ]
         return before, Range(*(max(end, least) for end in after))
 
     @property
@@ -375,7 +425,9 @@ def misfit(cell: Scenario) -> Misfit | None:
     return Misfit(
         f"the draft leaves no room: {draft.total_gb * 1e9 / GIB / cell.gpus:.1f} GiB of draft on each GPU and its "
         f"workspace take what one request of {cell.longest:,.0f} tokens needs ({need:.2f} GiB)",
-        _what_fits(cell, lambda other: _holds(other) and other.pool_ranges()[1].high > other.longest),
+        _what_fits(
+            cell, lambda other: _holds(other) and other.pool_ranges()[1].high > other.longest
+        ),
     )
 
 
@@ -407,7 +459,9 @@ def _what_fits(cell: Scenario, fits: Callable[[Scenario], bool]) -> str:
         ):
             ways.append(f"{precision} weights")
             break
-    length = int(cell.room().high * GIB / cell.token_bytes) // 1024 * 1024 if cell.pool is None else 0
+    length = (
+        int(cell.room().high * GIB / cell.token_bytes) // 1024 * 1024 if cell.pool is None else 0
+    )
     if length >= max(cell.prompt + cell.output, 1024) and fits(replace(bare, max_model_len=length)):
         ways.append(f"--max-model-len={length}")
     return "what fits: " + ", or ".join(ways) if ways else "use a larger GPU or a smaller model"
@@ -485,10 +539,18 @@ def _loses_async(method: str, engine: Version | None) -> bool:
 def is_known(method: str) -> bool:
     """Return whether the model has terms for a method."""
     row = METHODS.get(method)
-    return method in (*LOOKUPS, *DRAFT_MODELS) or (row is not None and (row.head_layers > 0 or row.one_head_per_token))
+    return method in (*LOOKUPS, *DRAFT_MODELS) or (
+        row is not None and (row.head_layers > 0 or row.one_head_per_token)
+    )
 
 
-LOOKUP, POOL, BEYOND, NEAR, BELOW = "n-gram", "pool-bound", "beyond the knee", "up to the knee", "below a quarter knee"
+LOOKUP, POOL, BEYOND, NEAR, BELOW = (
+    "n-gram",
+    "pool-bound",
+    "beyond the knee",
+    "up to the knee",
+    "below a quarter knee",
+)
 REGIMES = (BELOW, NEAR, BEYOND, POOL, LOOKUP)
 
 
@@ -519,7 +581,9 @@ def class_acceptance(
         return Acceptance(rates, origin="class", deviation=deviation)
     coverage = _COVERAGE[traffic]
     drafted = tuple(min(rate / coverage, 1.0) for rate in rates)
-    return Acceptance(drafted, coverage * (_THINKING if thinking else 1.0), origin="class", deviation=deviation)
+    return Acceptance(
+        drafted, coverage * (_THINKING if thinking else 1.0), origin="class", deviation=deviation
+    )
 
 
 def class_rates(family: str, figure: float, k: int) -> tuple[float, ...]:
@@ -541,13 +605,27 @@ _RANGES = {
     "gpu.tflops": (0.1, 50_000),
     "gpu.memory_gib": (1, 2_000),
 }
-_UNITS = {"gpu.bandwidth_gb_s": "GB/s, 1 TB/s is 1000", "gpu.tflops": "dense TFLOPS", "gpu.memory_gib": "GiB"}
+_UNITS = {
+    "gpu.bandwidth_gb_s": "GB/s, 1 TB/s is 1000",
+    "gpu.tflops": "dense TFLOPS",
+    "gpu.memory_gib": "GiB",
+}
 
 
-def fault(cell: Scenario, ks: Sequence[int], concurrency: Sequence[float]) -> tuple[str, str] | None:
+def fault(
+    cell: Scenario, ks: Sequence[int], concurrency: Sequence[float]
+) -> tuple[str, str] | None:
     """Return a field of a question that cannot be right, named as --cell names it, and why; None where all may be."""
-    figures = {"prompt_tokens": [cell.prompt], "output_tokens": [cell.output], "k": ks, "concurrency": concurrency}
-    figures |= {"gpu.bandwidth_gb_s": [cell.gpu.bandwidth_gb_s], "gpu.tflops": [cell.gpu.bf16_tflops]}
+    figures = {
+        "prompt_tokens": [cell.prompt],
+        "output_tokens": [cell.output],
+        "k": ks,
+        "concurrency": concurrency,
+    }
+    figures |= {
+        "gpu.bandwidth_gb_s": [cell.gpu.bandwidth_gb_s],
+        "gpu.tflops": [cell.gpu.bf16_tflops],
+    }
     figures |= {"gpu.memory_gib": [] if math.isinf(cell.gpu.usable_gib) else [cell.gpu.usable_gib]}
     figures |= {"target.params_b": [params_of(cell.target)]}
     for field, values in figures.items():
@@ -562,16 +640,28 @@ def _contradiction(cell: Scenario) -> tuple[str, str] | None:
     """Two facts that cannot both be right."""
     shape, coverage = cell.target, cell.acceptance.coverage
     if shape.experts and shape.experts <= (shape.experts_per_token or 0):
-        return "target.experts", f"{shape.experts} experts must be more than the {shape.experts_per_token} of a token"
+        return (
+            "target.experts",
+            f"{shape.experts} experts must be more than the {shape.experts_per_token} of a token",
+        )
     if shape.heads % cell.gpus:
         return "gpus", f"{shape.heads} attention heads cannot be split over {cell.gpus} GPUs"
     if not 0 <= coverage <= 1:
         return "acceptance.coverage", f"{coverage:g} is no share from 0 to 1"
     if coverage < 1 and cell.method not in LOOKUPS:
-        return "acceptance.coverage", f"{cell.method} proposes in every step: coverage belongs to {', '.join(LOOKUPS)}"
+        return (
+            "acceptance.coverage",
+            f"{cell.method} proposes in every step: coverage belongs to {', '.join(LOOKUPS)}",
+        )
     for arm, pool in (("baseline", cell.pool), ("candidate", cell.draft_pool)):
         if pool is not None and pool < cell.prompt + cell.output:
-            return f"pool_tokens.{arm}", f"{pool:,.0f} tokens hold no request of {cell.prompt + cell.output:,.0f}"
+            return (
+                f"pool_tokens.{arm}",
+                f"{pool:,.0f} tokens hold no request of {cell.prompt + cell.output:,.0f}",
+            )
     if cell.pool is not None and cell.draft_pool is not None and cell.draft_pool > 1.1 * cell.pool:
-        return "pool_tokens.candidate", f"{cell.draft_pool:,.0f} tokens are more than the baseline's {cell.pool:,.0f}"
+        return (
+            "pool_tokens.candidate",
+            f"{cell.draft_pool:,.0f} tokens are more than the baseline's {cell.pool:,.0f}",
+        )
     return None

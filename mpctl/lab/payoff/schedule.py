@@ -11,7 +11,9 @@ from mpctl.methods.versions import Version, show
 
 def schedule(choices: Sequence[Choice], engine: Version | None, *, data_parallel: int = 1) -> str:
     """``num_speculative_tokens_per_batch_size`` for the best K of each concurrency, or why one K is better."""
-    ranges = batch_ranges({choice.concurrency: choice.k if _pays(choice) else 0 for choice in choices})
+    ranges = batch_ranges(
+        {choice.concurrency: choice.k if _pays(choice) else 0 for choice in choices}
+    )
     if len(ranges) < 2:
         return ""
     text = schedule_setting(ranges)
@@ -35,7 +37,9 @@ def honours_schedule(engine: Version | None) -> bool:
 
 def schedule_setting(ranges: Sequence[tuple[int, int, int]]) -> str:
     """The setting, as ``--set`` takes it."""
-    return "num_speculative_tokens_per_batch_size=" + str([list(span) for span in ranges]).replace(" ", "")
+    return "num_speculative_tokens_per_batch_size=" + str([list(span) for span in ranges]).replace(
+        " ", ""
+    )
 
 
 def batch_ranges(best: Mapping[float, int]) -> list[tuple[int, int, int]]:

@@ -26,7 +26,11 @@ class AnsweredCell:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        return {"id": self.question.id, "assumed": list(self.question.assumed), **grid_record(self.grid)}
+        return {
+            "id": self.question.id,
+            "assumed": list(self.question.assumed),
+            **grid_record(self.grid),
+        }
 
 
 @dataclass(frozen=True)
@@ -53,15 +57,22 @@ def run(file: str, catalogue: str | None, progress: Callable[[str], None]) -> An
     Raises:
         InputError: the file cannot be read, or every question lacks what an answer needs.
     """
-    questions = read_questions(read_file(file, "the questions"), file, published(load_catalogue(catalogue)))
-    total = sum(len(asked.ks) * len(asked.concurrency) for asked in questions if isinstance(asked, Question))
+    questions = read_questions(
+        read_file(file, "the questions"), file, published(load_catalogue(catalogue))
+    )
+    total = sum(
+        len(asked.ks) * len(asked.concurrency) for asked in questions if isinstance(asked, Question)
+    )
     count = itertools.count(1)
 
     def answered(question: Question | Unanswerable) -> AnsweredCell | Unanswerable:
         if isinstance(question, Unanswerable):
             return question
         asked = (question.cell, question.concurrency, question.ks, fitted(), question.pairs)
-        return AnsweredCell(question, table(*asked, answered=lambda: progress(f"{next(count):,} of {total:,} answers")))
+        return AnsweredCell(
+            question,
+            table(*asked, answered=lambda: progress(f"{next(count):,} of {total:,} answers")),
+        )
 
     return Answers(tuple(map(answered, questions)))
 
@@ -92,4 +103,6 @@ def acceptance_of(draft: Draft, k: int) -> Acceptance | None:
     if not draft.expected:
         return None
     nearest = min(draft.expected, key=lambda expectation: abs(expectation.k - k))
-    return Acceptance(from_length(min(nearest.tokens, nearest.k + 1), nearest.k), origin="published")
+    return Acceptance(
+        from_length(min(nearest.tokens, nearest.k + 1), nearest.k), origin="published"
+    )

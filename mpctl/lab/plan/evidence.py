@@ -22,7 +22,12 @@ from mpctl.lab.payoff.predict import predict
 from mpctl.lab.payoff.published_evidence import MeasuredPair, Posterior, published_classes
 from mpctl.lab.payoff.scenario import Acceptance, Scenario, check_rates, class_acceptance
 from mpctl.lab.plan.cells import acceptance_of
-from mpctl.lab.plan.measure import acceptance_in, counters_of, measure_candidates, replay_transcripts
+from mpctl.lab.plan.measure import (
+    acceptance_in,
+    counters_of,
+    measure_candidates,
+    replay_transcripts,
+)
 from mpctl.lab.requests import PlanRequest
 from mpctl.methods import Spec, from_config
 
@@ -56,7 +61,11 @@ class Evidence:
         measured, source = self.measured.get(method, (None, ""))
         if measured is not None and measured == acceptance:
             return f"acceptance from {source}"
-        words = {"measured": "given", "published": "published of this draft", "class": "of a class of traffic"}
+        words = {
+            "measured": "given",
+            "published": "published of this draft",
+            "class": "of a class of traffic",
+        }
         return f"acceptance {words[acceptance.origin]}"
 
     def learned(self, cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair]) -> str:
@@ -75,15 +84,30 @@ class Evidence:
         ``name``: of the rollout or the file; ``spec`` of its candidate."""
         run, method = finished.run, spec.method
         comparisons = [c for c in finished.judge()[0].cells if c.cell.rate is None]
-        lengths = [c.baseline.output_tokens / n for c in comparisons if (n := c.baseline.requests) > 0]
+        lengths = [
+            c.baseline.output_tokens / n for c in comparisons if (n := c.baseline.requests) > 0
+        ]
         acceptance = _acceptance(run, method)
         pool = run.arms[BASELINE].kv_pool_tokens
         return replace(
             self,
-            measured={**self.measured, **({method: (acceptance, name)} if acceptance is not None else {})},
-            pairs=(*self.pairs, *(pair for c in comparisons if (pair := _pair(c, spec, name)) is not None)),
-            pools={**self.pools, **({method: (pool, run.arms[CANDIDATE].kv_pool_tokens)} if pool else {})},
-            devices=tuple(dict.fromkeys((*self.devices, *(arm.device for arm in run.arms.values() if arm.device)))),
+            measured={
+                **self.measured,
+                **({method: (acceptance, name)} if acceptance is not None else {}),
+            },
+            pairs=(
+                *self.pairs,
+                *(pair for c in comparisons if (pair := _pair(c, spec, name)) is not None),
+            ),
+            pools={
+                **self.pools,
+                **({method: (pool, run.arms[CANDIDATE].kv_pool_tokens)} if pool else {}),
+            },
+            devices=tuple(
+                dict.fromkeys(
+                    (*self.devices, *(arm.device for arm in run.arms.values() if arm.device))
+                )
+            ),
             output_tokens=sum(lengths) / len(lengths) if lengths else self.output_tokens,
         )
 
@@ -98,7 +122,9 @@ def gather(source: Source, request: PlanRequest, methods: Sequence[str]) -> Evid
     evidence = earlier_measurements(session, request.runs)
     if request.transcripts is not None:
         replayed = replay_transcripts(source, request)
-        evidence = replace(evidence, prompt_tokens=replayed.prompt_tokens, output_tokens=replayed.output_tokens)
+        evidence = replace(
+            evidence, prompt_tokens=replayed.prompt_tokens, output_tokens=replayed.output_tokens
+        )
         return replace(evidence, measured={**evidence.measured, **replayed.measured})
     if request.url is not None:
         method, acceptance, words = counters_of(request.url, request.methods)
@@ -112,7 +138,9 @@ def gather(source: Source, request: PlanRequest, methods: Sequence[str]) -> Evid
             hint="name the service instead of -f, or measure with --transcripts FILE or --url URL",
         )
     measured, notes = measure_candidates(session, request, methods)
-    return replace(evidence, measured={**evidence.measured, **measured}, notes=(*evidence.notes, *notes))
+    return replace(
+        evidence, measured={**evidence.measured, **measured}, notes=(*evidence.notes, *notes)
+    )
 
 
 def earlier_measurements(session: Session | None, files: Sequence[str]) -> Evidence:
@@ -123,7 +151,9 @@ def earlier_measurements(session: Session | None, files: Sequence[str]) -> Evide
     """
     runs = [(path, FinishedRun(read_run(path))) for path in files]
     if session is not None:
-        rollouts = [(operation.id, finished) for operation, finished in finished_runs(session, warn=True)]
+        rollouts = [
+            (operation.id, finished) for operation, finished in finished_runs(session, warn=True)
+        ]
         runs += reversed(rollouts)
     evidence, names = Evidence(), []
     for name, finished in runs:
@@ -157,7 +187,9 @@ def _pair(comparison: Comparison, spec: Spec, name: str) -> MeasuredPair | None:
     if interval is None:
         return None
     noise = _NOISE
-    if interval.low and interval.high and interval.low > 0:  # the standard deviation that the interval stands for
+    if (
+        interval.low and interval.high and interval.low > 0
+    ):  # the standard deviation that the interval stands for
         noise = max(math.log(interval.high / interval.low) / (2 * _Z95), _LEAST_NOISE)
     return MeasuredPair(
         method=spec.method,
@@ -174,7 +206,9 @@ def _acceptance(run: Run, method: str) -> Acceptance | None:
     """The acceptance of the candidate at the lowest concurrency measured."""
     cells = [cell for cell in run.cells if cell.rate is None]
     least = min((cell.concurrency for cell in cells), default=None)
-    windows = tuple(b.window for b in run.blocks if b.arm == CANDIDATE and b.cell.concurrency == least)
+    windows = tuple(
+        b.window for b in run.blocks if b.arm == CANDIDATE and b.cell.concurrency == least
+    )
     return acceptance_in(Window.total(windows), method) if windows else None
 
 
@@ -188,13 +222,19 @@ def acceptance_for(
     """
     method = change.spec.method
     if request.rates and request.traffic is not None:
-        raise InputError("--acceptance and --traffic are both given", field="--traffic", hint="keep one of them")
+        raise InputError(
+            "--acceptance and --traffic are both given", field="--traffic", hint="keep one of them"
+        )
     if request.coverage is not None and not request.rates:
-        raise InputError("says nothing without --acceptance", field="--coverage", hint="--acceptance 0.7,0.5,0.3")
+        raise InputError(
+            "says nothing without --acceptance", field="--coverage", hint="--acceptance 0.7,0.5,0.3"
+        )
     if request.rates:
         wrong = check_rates(request.rates)
         if wrong is not None:
-            raise InputError(wrong, field="--acceptance", hint="one share from 0 to 1 per position: 0.7,0.5,0.3")
+            raise InputError(
+                wrong, field="--acceptance", hint="one share from 0 to 1 per position: 0.7,0.5,0.3"
+            )
         return Acceptance(request.rates, request.coverage or 1.0)
     if method in evidence.measured:
         return evidence.measured[method][0]
@@ -205,7 +245,11 @@ def acceptance_for(
     if published is not None:
         return published
     classes = published_classes()
-    return class_acceptance(method, request.traffic, k, classes, thinking=thinking) if request.traffic else None
+    return (
+        class_acceptance(method, request.traffic, k, classes, thinking=thinking)
+        if request.traffic
+        else None
+    )
 
 
 @dataclass(frozen=True)
@@ -229,9 +273,15 @@ def lengths_of(request: PlanRequest, evidence: Evidence) -> Lengths:
     if prompt is None and traffic:
         every = [text_of(prompt) for kind in traffic for prompt in kind.prompts]
         prompt = max(sum(map(len, every)) / len(every) / _CHARACTERS, 1.0)
-        notes.append(f"prompts of {prompt:.0f} tokens on average, at {_CHARACTERS:g} characters each")
+        notes.append(
+            f"prompts of {prompt:.0f} tokens on average, at {_CHARACTERS:g} characters each"
+        )
     output = request.output_tokens or evidence.output_tokens
-    missing = [name for name, value in (("--prompt-tokens", prompt), ("--output-tokens", output)) if value is None]
+    missing = [
+        name
+        for name, value in (("--prompt-tokens", prompt), ("--output-tokens", output))
+        if value is None
+    ]
     if missing:
         notes.append(
             f"{' and '.join(missing)} not given: "

@@ -63,7 +63,9 @@ def replay_transcripts(source: Source | None, request: PlanRequest) -> Replayed:
         InputError: the file cannot be used, or no tokenizer of the target is available.
     """
     assert request.transcripts is not None
-    logged = read_transcripts(read_file(request.transcripts, "the transcripts"), request.transcripts)
+    logged = read_transcripts(
+        read_file(request.transcripts, "the transcripts"), request.transcripts
+    )
     conversations = _conversations(source, request, logged)
     words = f"{len(conversations)} transcripts of {request.transcripts}, replayed"
     measured = {}
@@ -109,9 +111,13 @@ def _proposer(method: str, request: PlanRequest) -> tuple[int, Proposer]:
             settings[key.replace("-", "_")] = int(value)
     if METHODS[method].remembers_answers:
         k = int(settings.get("num_speculative_tokens", _SUFFIX_K))
-        return k, SuffixLookup(k, depth=int(settings.get("suffix_decoding_max_tree_depth", _SUFFIX_K)))
+        return k, SuffixLookup(
+            k, depth=int(settings.get("suffix_decoding_max_tree_depth", _SUFFIX_K))
+        )
     k = int(settings["num_speculative_tokens"])
-    return k, PromptLookup(k, int(settings["prompt_lookup_min"]), int(settings["prompt_lookup_max"]))
+    return k, PromptLookup(
+        k, int(settings["prompt_lookup_min"]), int(settings["prompt_lookup_max"])
+    )
 
 
 def _conversations(
@@ -119,7 +125,10 @@ def _conversations(
 ) -> tuple[Conversation, ...]:
     unread = [transcript for transcript in logged if transcript.tokens is None]
     conversations = [
-        (transcript.messages or ({"role": "user", "content": transcript.prompt},), transcript.answer)
+        (
+            transcript.messages or ({"role": "user", "content": transcript.prompt},),
+            transcript.answer,
+        )
         for transcript in unread
     ]
     tokens = iter(_tokenizer(source, request)(conversations) if unread else ())
@@ -151,7 +160,9 @@ def counters_of(url: str, methods: tuple[str, ...]) -> tuple[str, Acceptance, st
         NoAnswer: it does not answer.
     """
     if len(methods) != 1 or methods == ("all",):
-        raise InputError("counters belong to one method", field="--url", hint="name it: --spec eagle3")
+        raise InputError(
+            "counters belong to one method", field="--url", hint="name it: --spec eagle3"
+        )
     page = http.metrics(url)
     try:
         now = Counters.parse(page)
@@ -181,9 +192,14 @@ def measure_candidates(
     """
     if not request.prompts:
         raise InputError(
-            "needs the prompts of your traffic", field="--measure", hint="--prompts FILE, or --transcripts FILE"
+            "needs the prompts of your traffic",
+            field="--measure",
+            hint="--prompts FILE, or --transcripts FILE",
         )
-    kinds = [[(kind.name, prompt) for prompt in kind.prompts] for kind in map(read_traffic, request.prompts)]
+    kinds = [
+        [(kind.name, prompt) for prompt in kind.prompts]
+        for kind in map(read_traffic, request.prompts)
+    ]
     prompts = [prompt for row in zip_longest(*kinds) for prompt in row if prompt is not None]
     bench = BenchRequest(measurement=MeasurementRequest(prompts=request.prompts))
     place_client(session, bench)
@@ -211,10 +227,16 @@ def _measure(
     settings = request.speculation.settings
     if request.ks:
         settings = (*settings, f"num_speculative_tokens={max(request.ks)}")
-    arms = open_side_by_side(session, context, bench, replace(request.speculation, method=method, settings=settings))
+    arms = open_side_by_side(
+        session, context, bench, replace(request.speculation, method=method, settings=settings)
+    )
     with arms.running():
         session.console.step("measure", f"{method}, one request at a time, {_SECONDS:.0f} s")
-        endpoint, began, salt = arms.engine_of(CANDIDATE).endpoint, context.clock.now(), token_hex(16)
+        endpoint, began, salt = (
+            arms.engine_of(CANDIDATE).endpoint,
+            context.clock.now(),
+            token_hex(16),
+        )
         windows: list[Window] = []
         sent = 0
         for kind, texts in _blocks(prompts):
@@ -223,14 +245,19 @@ def _measure(
             try:
                 windows.append(block.block(cell, arm=CANDIDATE, repeat=sent, prompts=texts).window)
             except BlockError as error:
-                raise MpctlError(f"the candidate's answers cannot be used: {error}", hint=error.hint) from error
+                raise MpctlError(
+                    f"the candidate's answers cannot be used: {error}", hint=error.hint
+                ) from error
             sent += len(texts)
             if (context.clock.now() - began).total_seconds() >= _SECONDS:
                 break
     acceptance = acceptance_in(Window.total(tuple(windows)), method)
     if acceptance is None:
         raise MpctlError(f"the candidate drafted nothing in {sent} requests")
-    return acceptance, f"a candidate that answered {sent} of your prompts, {acceptance.drafts} drafts"
+    return (
+        acceptance,
+        f"a candidate that answered {sent} of your prompts, {acceptance.drafts} drafts",
+    )
 
 
 def _blocks(prompts: Sequence[tuple[str, Prompt]]) -> Iterator[tuple[str, tuple[Prompt, ...]]]:

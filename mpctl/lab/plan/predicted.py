@@ -43,16 +43,22 @@ def predict_rollout(
     return {"level": level, "answers": answers}
 
 
-def choose_best(session: Session, speculation: SpeculationRequest, concurrency: tuple[int, ...]) -> SpeculationRequest:
+def choose_best(
+    session: Session, speculation: SpeculationRequest, concurrency: tuple[int, ...]
+) -> SpeculationRequest:
     """Show and return the change with the plan's best method and K at the highest concurrency, for ``--spec auto``.
 
     Raises:
         Refused: no method has a figure and passes the preflight, or none is predicted to gain.
     """
-    plan = service_plan.run(session, PlanRequest(_ANY, replace(speculation, method=""), concurrency or (1,)))
+    plan = service_plan.run(
+        session, PlanRequest(_ANY, replace(speculation, method=""), concurrency or (1,))
+    )
     best = plan.best
     if best is None or best.last is None or best.change is None:
-        reasons = "; ".join(f"{method.method}: {method.refusal.reason}" for method in plan.methods if method.refusal)
+        reasons = "; ".join(
+            f"{method.method}: {method.refusal.reason}" for method in plan.methods if method.refusal
+        )
         raise Refused(
             f"{session.title}: the plan has no figure for any method ({reasons or 'each is refused by the preflight'})",
             hint=f"{session.command('plan', '--spec', 'all')} says what is missing; or name a method with --spec",
@@ -67,7 +73,9 @@ def choose_best(session: Session, speculation: SpeculationRequest, concurrency: 
     fixed = best.change.spec.k is not None
     if fixed and not any(text.startswith("num_speculative_tokens=") for text in settings):
         settings = (*settings, f"num_speculative_tokens={best.last.k}")
-    session.console.note(f"auto: {' '.join((best.method, *settings))}, predicted throughput ratio {ratio.text()}")
+    session.console.note(
+        f"auto: {' '.join((best.method, *settings))}, predicted throughput ratio {ratio.text()}"
+    )
     return replace(speculation, method=best.method, settings=settings)
 
 
@@ -96,7 +104,11 @@ class CheckedPrediction:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        figures = {"measured": round(self.measured, 4), "insideTheBand": self.inside, "error": round(self.error, 4)}
+        figures = {
+            "measured": round(self.measured, 4),
+            "insideTheBand": self.inside,
+            "error": round(self.error, 4),
+        }
         return {**self.__dict__, **figures}
 
 
@@ -115,7 +127,9 @@ class PredictionRecord:
             "history": [prediction.to_record() for prediction in self.checked],
             "withoutPrediction": list(self.without),
             "inside": sum(prediction.inside for prediction in self.checked),
-            "medianError": round(median(prediction.error for prediction in self.checked), 4) if self.checked else None,
+            "medianError": round(median(prediction.error for prediction in self.checked), 4)
+            if self.checked
+            else None,
         }
 
 

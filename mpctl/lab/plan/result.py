@@ -66,7 +66,9 @@ class MethodPlan:
     @property
     def notice(self) -> str:
         """A limit of patents or revenue on the method, or one on the use of its draft."""
-        limit = f"the draft's licence {self.licence} limits its use" * bool(_LIMITED.search(self.licence))
+        limit = f"the draft's licence {self.licence} limits its use" * bool(
+            _LIMITED.search(self.licence)
+        )
         return METHODS[self.method].notice or limit
 
     @property
@@ -100,9 +102,15 @@ class MethodPlan:
         if self.refusal is not None:
             record["refused"] = {"reason": self.refusal.reason, "hint": self.refusal.hint}
         if self.grid is not None:
-            record |= {"evidence": self.evidence, "learned": self.learned, "assumed": list(self.assumed)}
+            record |= {
+                "evidence": self.evidence,
+                "learned": self.learned,
+                "assumed": list(self.assumed),
+            }
             record |= grid_record(self.grid, self.changes)
-        record["needs"] = {**self.needs.__dict__, "notes": list(self.needs.notes)} if self.needs else None
+        record["needs"] = (
+            {**self.needs.__dict__, "notes": list(self.needs.notes)} if self.needs else None
+        )
         record["schedule"] = self.schedule or None
         return record
 
@@ -128,7 +136,10 @@ class ServicePlan:
     @property
     def best(self) -> MethodPlan | None:
         """The first method that can run and has a figure."""
-        return next((method for method in self.methods if not method.refused and method.grid is not None), None)
+        return next(
+            (method for method in self.methods if not method.refused and method.grid is not None),
+            None,
+        )
 
     @property
     def settles(self) -> str:
@@ -138,7 +149,9 @@ class ServicePlan:
             return ""
         entry, spec = best.grid.choices[-1].entry, ("--spec", best.method)
         if entry.level == "L0":
-            source = "--transcripts log.jsonl" if best.method in LOOKUPS else "--prompts traffic.jsonl"
+            source = (
+                "--transcripts log.jsonl" if best.method in LOOKUPS else "--prompts traffic.jsonl"
+            )
             words = ("plan", self.name, *spec, "--measure", *source.split())
         elif entry.call == "gain":
             words = ("rollout", self.name, *spec)

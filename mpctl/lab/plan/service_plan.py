@@ -39,10 +39,14 @@ _PROCESSOR = Gpu(CPU, math.inf, 30.0, 0.5)  # its KV pool is a setting of its ow
 _PROCESSORS = ("cpu", "xeon", "epyc", "ryzen", "core(tm)", "neoverse", "processor")
 # Flags that keep weights elsewhere than on the GPUs of tensor parallelism.
 _SPREADS = ("pipeline-parallel-size", "cpu-offload-gb", "enable-expert-parallel")
-_NO_SHAPE = "give its dimensions: --target-listing FILE (docs/how-to/drafts.md), or ask with --cell FILE"
+_NO_SHAPE = (
+    "give its dimensions: --target-listing FILE (docs/how-to/drafts.md), or ask with --cell FILE"
+)
 
 
-def run(source: Source, request: PlanRequest, progress: Callable[[str], None] = lambda _: None) -> ServicePlan:
+def run(
+    source: Source, request: PlanRequest, progress: Callable[[str], None] = lambda _: None
+) -> ServicePlan:
     """Plan every method asked for; ``all``: each that the target has a draft for. ``progress``: called with each.
 
     Raises:
@@ -50,9 +54,15 @@ def run(source: Source, request: PlanRequest, progress: Callable[[str], None] = 
     """
     asked = request.speculation
     target = resolve_target(
-        source, listing=asked.target_listing, ask_hub=False, kserve=None, release=asked.engine_version
+        source,
+        listing=asked.target_listing,
+        ask_hub=False,
+        kserve=None,
+        release=asked.engine_version,
     )
-    methods = request.methods if request.methods != ("all",) else _all_methods(request, target.model)
+    methods = (
+        request.methods if request.methods != ("all",) else _all_methods(request, target.model)
+    )
     planner = Planner(source, request, target, methods)
     plans: list[MethodPlan] = []
     for method in methods:
@@ -97,7 +107,9 @@ def _all_methods(request: PlanRequest, target: str | None) -> tuple[str, ...]:
 class Planner:
     """Plans methods of one service by the facts that they share."""
 
-    def __init__(self, source: Source, request: PlanRequest, target: UnchangedService, methods: Sequence[str]) -> None:
+    def __init__(
+        self, source: Source, request: PlanRequest, target: UnchangedService, methods: Sequence[str]
+    ) -> None:
         self._source, self._request, self._target = source, request, target
         self._log = read_log(source.engine_log() or "")
         self.evidence = gather(source, request, methods)
@@ -148,7 +160,9 @@ class Planner:
         if request.ks:
             ks: Sequence[int] = request.ks
         elif METHODS[method].k_from == "method" and cell.acceptance.origin == "measured":
-            ks = (len(cell.acceptance.rates),)  # the mean length: the method decides on each draft's
+            ks = (
+                len(cell.acceptance.rates),
+            )  # the mean length: the method decides on each draft's
         else:
             ks = sorted({*_KS, change.spec.k or 1})
         pairs, posterior = evidence.pairs_of(method), fitted()
@@ -161,15 +175,25 @@ class Planner:
             learned=evidence.learned(cell, posterior, pairs),
             changes=what_changes(last.entry, posterior, pairs),
             schedule=schedule(grid.choices, cell.engine),
-            assumed=() if cell.pool is not None else (f"KV pool estimated, {cell.pool_ranges()[0].text('tokens')}",),
+            assumed=()
+            if cell.pool is not None
+            else (f"KV pool estimated, {cell.pool_ranges()[0].text('tokens')}",),
         )
 
     def _needs(self, change: Change) -> Needs:
         """The needs of a side-by-side rollout, which is the default."""
-        per_replica = served_numbers(self._target.service, self._target.checkpoint.facts).tensor_parallel
-        staging = "no second artifact" if change.staging is None else f"{change.staging.mode}: {change.staging.reason}"
+        per_replica = served_numbers(
+            self._target.service, self._target.checkpoint.facts
+        ).tensor_parallel
+        staging = (
+            "no second artifact"
+            if change.staging is None
+            else f"{change.staging.mode}: {change.staging.reason}"
+        )
         notes = ["side by side: the service goes on; a second engine runs while the gate measures"]
-        if isinstance(self._source, Session) and (start := self._source.start_time().removeprefix("; ")):
+        if isinstance(self._source, Session) and (
+            start := self._source.start_time().removeprefix("; ")
+        ):
             notes.append(start)
         notes.append("without free GPUs: --strategy in-place, with downtime of an engine start")
         return Needs(per_replica, staging, tuple(notes))
@@ -182,7 +206,9 @@ class Planner:
             return Refusal(f"the model has no term for {method}", "measure it with a bench")
         shape = (facts.shape if facts else None) or model_shape(target.model)
         if shape is None:
-            return Refusal(f"the dimensions of {target.model or 'the target'} are unknown", _NO_SHAPE)
+            return Refusal(
+                f"the dimensions of {target.model or 'the target'} are unknown", _NO_SHAPE
+            )
         if self.gpu is None:
             return Refusal("the GPU is unknown", f"--gpu names it: {', '.join(gpus())}")
         draft = None
@@ -207,16 +233,27 @@ class Planner:
             raise InputError(wrong[1], field=f"--{field}")
         spread = any(target.service.command.has(flag) for flag in _SPREADS)
         refusal = None if spread else misfit(cell)
-        return cell if refusal is None else Refusal(f"{target.model or 'the target'} {refusal.reason}", refusal.hint)
+        return (
+            cell
+            if refusal is None
+            else Refusal(f"{target.model or 'the target'} {refusal.reason}", refusal.hint)
+        )
 
     def _scenario(
-        self, method: str, k: int, gpu: Gpu, shapes: tuple[Shape, Shape | None], acceptance: Acceptance
+        self,
+        method: str,
+        k: int,
+        gpu: Gpu,
+        shapes: tuple[Shape, Shape | None],
+        acceptance: Acceptance,
     ) -> Scenario:
         """The cell of the first concurrency, as the service is configured. ``shapes``: of target and draft."""
         request, target, facts = self._request, self._target, self._target.checkpoint.facts
         numbers = served_numbers(target.service, facts)
         pool, draft_pool = self.evidence.pools.get(method, (self._log.tokens, None))
-        quantised = facts.quantization if facts and facts.quantization not in (None, "none") else None
+        quantised = (
+            facts.quantization if facts and facts.quantization not in (None, "none") else None
+        )
         converted = target.service.command.get("quantization")
         weights = facts.weight_gib if facts and not converted else None
         return Scenario(
@@ -230,7 +267,9 @@ class Planner:
             acceptance=acceptance,
             gpus=numbers.tensor_parallel,
             draft=shapes[1],
-            precision=precision_of(f"{converted or ''} {quantised or ''} {target.model or ''}", shapes[0]),
+            precision=precision_of(
+                f"{converted or ''} {quantised or ''} {target.model or ''}", shapes[0]
+            ),
             kv_element_bytes=float(numbers.kv_element_bytes),
             weights_gb=weights and weights * GIB / 1e9,
             pool=pool,

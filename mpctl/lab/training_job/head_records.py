@@ -17,7 +17,13 @@ from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION
 from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.platform.kubernetes.api.replies import Json
-from mpctl.platform.kubernetes.ledger_objects import create_once, ledger_of, metadata_of, owned_by, seals_of
+from mpctl.platform.kubernetes.ledger_objects import (
+    create_once,
+    ledger_of,
+    metadata_of,
+    owned_by,
+    seals_of,
+)
 from mpctl.platform.kubernetes.sealed_records import newest_seals, number_of, part_of
 from mpctl.records import restored
 
@@ -27,7 +33,9 @@ _Value = TypeVar("_Value")
 class HeadRecords:
     """The orders and cards of one service's heads. ``warn``: takes a line about each ConfigMap that is skipped."""
 
-    def __init__(self, client: Client, namespace: str, service: str, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Client, namespace: str, service: str, warn: Callable[[str], None]
+    ) -> None:
         self._client, self._namespace, self._service = client, namespace, service
         self._warn = warn
 
@@ -42,10 +50,16 @@ class HeadRecords:
             seal = seals.get((_operation(metadata["labels"].get(names.HEAD_LABEL, "")), file), {})
             try:
                 if (seal.get("data") or {}).get("sha256") != _sha256(text):
-                    raise MpctlError(f"{where} holds no {file} that mpctl wrote{last_writer(config)}")
-                values.append(restored(where, lambda text: read(bounded.loads(text)), text, hint=""))
+                    raise MpctlError(
+                        f"{where} holds no {file} that mpctl wrote{last_writer(config)}"
+                    )
+                values.append(
+                    restored(where, lambda text: read(bounded.loads(text)), text, hint="")
+                )
             except MpctlError as error:
-                delete = commands.kubectl("delete", "configmap", metadata["name"], namespace=self._namespace)
+                delete = commands.kubectl(
+                    "delete", "configmap", metadata["name"], namespace=self._namespace
+                )
                 self._warn(f"{error.message}; it is skipped, '{delete}' deletes it")
         return tuple(values)
 
@@ -55,7 +69,10 @@ class HeadRecords:
 
     def seal_of(self, head: str, file: str, text: str) -> Json | None:
         """Return the seal that vouches for a text of a head; None where it is the newest."""
-        newest, digest = self._seals().get((_operation(head), file), {}), _sha256(text) if text else ""
+        newest, digest = (
+            self._seals().get((_operation(head), file), {}),
+            _sha256(text) if text else "",
+        )
         if (newest.get("data") or {}).get("sha256", "") == digest:
             return None
         operation, number = _operation(head), number_of(newest) + 1
@@ -79,14 +96,18 @@ class HeadRecords:
             return
         existing = create_once(self._client, seal["metadata"], seal["revision"], seal["data"])
         if existing is not None and existing.get("data") != seal["data"]:
-            raise Conflict(f"{file} of {head} was written by another command{last_writer(existing)}")
+            raise Conflict(
+                f"{file} of {head} was written by another command{last_writer(existing)}"
+            )
 
     def _seals(self) -> dict[tuple[str, str], Json]:
         labels = f"{names.SERVICE_LABEL}={names.label_of(self._service)}"
         listed = self._client.list(CONTROLLER_REVISION, self._namespace, labels=labels) or []
         owned = [item for item in listed if owned_by(item, self._service)]
         ledger = ledger_of(item for item in owned if part_of(item) == names.LEDGER)
-        return newest_seals([*(item for item in owned if part_of(item) == names.SEAL), *seals_of(ledger)])
+        return newest_seals(
+            [*(item for item in owned if part_of(item) == names.SEAL), *seals_of(ledger)]
+        )
 
 
 def _operation(head: str) -> str:

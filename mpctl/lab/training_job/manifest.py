@@ -62,7 +62,9 @@ class JobForm:
     queue: str | None = None
 
 
-def training_objects(order: TrainingOrder, form: JobForm, pod: Json, namespace: str) -> tuple[dict[str, Any], ...]:
+def training_objects(
+    order: TrainingOrder, form: JobForm, pod: Json, namespace: str
+) -> tuple[dict[str, Any], ...]:
     """Return claim, ConfigMap and Job in the order in which they are created. ``pod``: a serving pod of the service.
 
     Raises:
@@ -76,7 +78,14 @@ def serving_image(pod: Json) -> str:
     """The engine's image of a serving pod, by the digest that its node reports where it has one."""
     engine = engine_container(pod["spec"]["containers"])
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
-    reported = next((str(status.get("imageID")) for status in statuses if status.get("name") == engine.get("name")), "")
+    reported = next(
+        (
+            str(status.get("imageID"))
+            for status in statuses
+            if status.get("name") == engine.get("name")
+        ),
+        "",
+    )
     reported = reported.rpartition("://")[2]
     return reported if "@sha256:" in reported else str(engine.get("image") or "")
 
@@ -84,7 +93,9 @@ def serving_image(pod: Json) -> str:
 _STAGE = Path(__file__).parent / "in_pod" / "stage.py"
 _HEADS = Path(__file__).parents[1] / "in_engine" / "heads.py"
 _PROGRAMS = {COLLECT: _HEADS, CARD: _HEADS}  # of the stages that the engine's image runs
-_CONNECTOR = _HEADS.with_name("cpu_hidden_states.py")  # which the engine loads on a node without a GPU
+_CONNECTOR = _HEADS.with_name(
+    "cpu_hidden_states.py"
+)  # which the engine loads on a node without a GPU
 _WAIT_S = 1800  # for the prompts, while a GPU is held
 
 
@@ -104,7 +115,12 @@ def stage_commands(order: TrainingOrder) -> dict[str, list[str]]:
     def command(stage: str) -> list[str]:
         program = _PROGRAMS.get(stage)
         if program is None:
-            return [*script_command("python3", (_STAGE,)), stage, *options, *order.trainer_command(paths)]
+            return [
+                *script_command("python3", (_STAGE,)),
+                stage,
+                *options,
+                *order.trainer_command(paths),
+            ]
         start = script_command("python3", (_STAGE, program, _CONNECTOR))
         return [*start, stage, *options, "python3", f"{WORK}/scripts/{program.name}", folder, stage]
 
@@ -142,10 +158,18 @@ def _claim(order: TrainingOrder, volume: Volume, namespace: str) -> dict[str, An
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": object_name(order.name), "namespace": namespace, "labels": _labels(order)},
+        "metadata": {
+            "name": object_name(order.name),
+            "namespace": namespace,
+            "labels": _labels(order),
+        },
         "spec": {
             "accessModes": ["ReadWriteMany" if volume.shared else "ReadWriteOnce"],
-            **({"storageClassName": volume.storage_class} if volume.storage_class is not None else {}),
+            **(
+                {"storageClassName": volume.storage_class}
+                if volume.storage_class is not None
+                else {}
+            ),
             "resources": {"requests": {"storage": f"{max(round(volume.gib), 1)}Gi"}},
         },
     }
@@ -187,7 +211,12 @@ def _job(order: TrainingOrder, form: JobForm, pod: Json, config: Json) -> dict[s
             **({"suspend": True} if form.queue else {}),  # Kueue resumes it; nobody else would
             # A lost spot node costs no retry: every stage continues from its files.
             "podFailurePolicy": {
-                "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
+                "rules": [
+                    {
+                        "action": "Ignore",
+                        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                    }
+                ]
             },
             "template": {
                 "metadata": {"labels": _labels(order), "annotations": dict(NOT_EVICTED)},
@@ -209,7 +238,11 @@ def _pod_spec(order: TrainingOrder, form: JobForm, pod: Json, config_map: str) -
         "tmp": {"emptyDir": {}},
         "shm": {"emptyDir": {"medium": "Memory"}},
     }
-    claims = [claim for claim in serving.get("resourceClaims") or () if claim.get("resourceClaimTemplateName")]
+    claims = [
+        claim
+        for claim in serving.get("resourceClaims") or ()
+        if claim.get("resourceClaimTemplateName")
+    ]
     return {
         **{key: copy.deepcopy(serving[key]) for key in COPIED if serving.get(key)},
         **placement_of(serving),
@@ -220,7 +253,10 @@ def _pod_spec(order: TrainingOrder, form: JobForm, pod: Json, config_map: str) -
         **({"resourceClaims": copy.deepcopy(claims)} if claims else {}),
         "initContainers": [*prepared.containers, *stages[:-1]],
         "containers": stages[-1:],
-        "volumes": [*prepared.volumes, *({"name": f"mpctl-{name}", **source} for name, source in volumes.items())],
+        "volumes": [
+            *prepared.volumes,
+            *({"name": f"mpctl-{name}", **source} for name, source in volumes.items()),
+        ],
     }
 
 
@@ -228,7 +264,12 @@ _MOUNTS = {"drafts": DRAFTS, "order": CONFIG, "work": WORK, "tmp": "/tmp", "shm"
 
 
 def _stage(
-    stage: str, order: TrainingOrder, form: JobForm, serving: Json, engine: Json, mounts: Sequence[Json]
+    stage: str,
+    order: TrainingOrder,
+    form: JobForm,
+    serving: Json,
+    engine: Json,
+    mounts: Sequence[Json],
 ) -> dict[str, Any]:
     variables = {
         "HOME": WORK,
@@ -239,7 +280,11 @@ def _stage(
         # Files of the pod are read, and no code of a repository is run.
         **({"HF_HUB_OFFLINE": "1"} if order.target.model.startswith("/") else {}),
     }
-    hub = [copy.deepcopy(item) for item in engine.get("env") or () if str(item.get("name")).startswith("HF_")]
+    hub = [
+        copy.deepcopy(item)
+        for item in engine.get("env") or ()
+        if str(item.get("name")).startswith("HF_")
+    ]
     return {
         "name": stage,
         "image": order.images.trainer if stage == TRAIN else order.images.engine,
@@ -251,7 +296,11 @@ def _stage(
         "volumeMounts": [
             *copy.deepcopy(list(mounts)),
             *(
-                {"name": f"mpctl-{name}", "mountPath": path, **({"readOnly": True} if name == "order" else {})}
+                {
+                    "name": f"mpctl-{name}",
+                    "mountPath": path,
+                    **({"readOnly": True} if name == "order" else {}),
+                }
                 for name, path in _MOUNTS.items()
             ),
         ],
@@ -271,7 +320,8 @@ def _target_files(serving: Json, engine: Json) -> _TargetFiles:
     volumes = {
         volume["name"]: copy.deepcopy(volume)
         for volume in serving.get("volumes") or ()
-        if not ({"projected", "secret"} & volume.keys()) and (volume.get("emptyDir") or {}).get("medium") != "Memory"
+        if not ({"projected", "secret"} & volume.keys())
+        and (volume.get("emptyDir") or {}).get("medium") != "Memory"
     }
     taken = (*_MOUNTS.values(), "/dev/shm")
     mounts = [
@@ -281,12 +331,23 @@ def _target_files(serving: Json, engine: Json) -> _TargetFiles:
     ]
     mounted = {mount["name"] for mount in mounts}
     containers = tuple(_without_tokens(serving.get("initContainers") or (), mounted, volumes))
-    needed = mounted | {mount["name"] for container in containers for mount in container["volumeMounts"]}
-    return _TargetFiles(containers, tuple(v for name, v in volumes.items() if name in needed), tuple(mounts))
+    needed = mounted | {
+        mount["name"] for container in containers for mount in container["volumeMounts"]
+    }
+    return _TargetFiles(
+        containers, tuple(v for name, v in volumes.items() if name in needed), tuple(mounts)
+    )
 
 
-def _without_tokens(containers: Sequence[Json], mounted: set[str], volumes: Json) -> Iterator[dict[str, Any]]:
+def _without_tokens(
+    containers: Sequence[Json], mounted: set[str], volumes: Json
+) -> Iterator[dict[str, Any]]:
     for container in containers:
-        mounts = [mount for mount in container.get("volumeMounts") or () if mount["name"] in volumes]
-        if mounted & {mount["name"] for mount in mounts} and container.get("restartPolicy") != "Always":
+        mounts = [
+            mount for mount in container.get("volumeMounts") or () if mount["name"] in volumes
+        ]
+        if (
+            mounted & {mount["name"] for mount in mounts}
+            and container.get("restartPolicy") != "Always"
+        ):
             yield {**copy.deepcopy(dict(container)), "volumeMounts": copy.deepcopy(mounts)}

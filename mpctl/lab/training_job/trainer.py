@@ -23,7 +23,15 @@ from mpctl.lab.drafts.card import CARD_FILE, Card, card_of
 from mpctl.lab.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
 from mpctl.lab.training_job.head_records import HeadRecords
 from mpctl.lab.training_job.in_pod.stage import CARD_LINE
-from mpctl.lab.training_job.manifest import CARD, COLLECT, ORDER, PORT, TRAIN, object_name, order_text
+from mpctl.lab.training_job.manifest import (
+    CARD,
+    COLLECT,
+    ORDER,
+    PORT,
+    TRAIN,
+    object_name,
+    order_text,
+)
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -35,7 +43,11 @@ from mpctl.platform.kubernetes.load_job.job_manifest import is_same, pod_problem
 from mpctl.platform.kubernetes.pod_origin import foreign_reason
 from mpctl.records import restored
 
-_PHASES = {COLLECT: TrainingPhase.COLLECTING, TRAIN: TrainingPhase.TRAINING, CARD: TrainingPhase.CARD}
+_PHASES = {
+    COLLECT: TrainingPhase.COLLECTING,
+    TRAIN: TrainingPhase.TRAINING,
+    CARD: TrainingPhase.CARD,
+}
 _TRIES = 4
 _PAUSE_S = 1.0
 _GONE_S = 120.0  # until the objects of a head are deleted: a pod may take its grace period
@@ -60,7 +72,9 @@ class JobTrainer:
         self._objects, self._sleep = objects, sleep
         self._forwards = Forwards(client, namespace)
         self._records = HeadRecords(client, namespace, service, warn)
-        self._lines: dict[str, str] = {}  # prompts that a Job's pod still has to get, by the Job's uid
+        self._lines: dict[
+            str, str
+        ] = {}  # prompts that a Job's pod still has to get, by the Job's uid
 
     # Orders and heads
 
@@ -103,9 +117,16 @@ class JobTrainer:
         job = self._job(order.name)
         if job is None:
             owner = self._created(CLAIM, claim)["metadata"]
-            reference = {"apiVersion": "v1", "kind": CLAIM.name, "name": owner["name"], "uid": owner["uid"]}
+            reference = {
+                "apiVersion": "v1",
+                "kind": CLAIM.name,
+                "name": owner["name"],
+                "uid": owner["uid"],
+            }
             for body in (config, wanted):
-                body["metadata"]["ownerReferences"] = [reference]  # what deletes the claim deletes them, too
+                body["metadata"]["ownerReferences"] = [
+                    reference
+                ]  # what deletes the claim deletes them, too
             self._keep(order.name, ORDER, config)
             job = self._created(JOB, wanted)
         self._require_ours(job, wanted)
@@ -146,7 +167,9 @@ class JobTrainer:
 
     def _existing(self, kind: ObjectKind, body: Json) -> Json | None:
         name, head = body["metadata"]["name"], body["metadata"]["labels"][names.HEAD_LABEL]
-        return next((item for item in self._list(kind, head) if item["metadata"]["name"] == name), None)
+        return next(
+            (item for item in self._list(kind, head) if item["metadata"]["name"] == name), None
+        )
 
     def _created(self, kind: ObjectKind, body: Json) -> Json:
         name = body["metadata"]["name"]
@@ -159,7 +182,9 @@ class JobTrainer:
             self._sleep(_PAUSE_S)
         raise Conflict(
             f"{kind.name} {self._namespace}/{name} exists and has other labels than mpctl's",
-            hint=commands.kubectl("get", kind.resource, name, "-o", "yaml", namespace=self._namespace)
+            hint=commands.kubectl(
+                "get", kind.resource, name, "-o", "yaml", namespace=self._namespace
+            )
             + " shows whose it is",
         )
 
@@ -184,7 +209,9 @@ class JobTrainer:
         if condition(job, "Complete").get("status") == "True":
             if any((pod.get("status") or {}).get("phase") == "Succeeded" for pod in pods):
                 return TrainingStatus(TrainingPhase.DONE, uid=uid)
-            return TrainingStatus(TrainingPhase.FAILED, f"its Job ended without training{foreign}", uid)
+            return TrainingStatus(
+                TrainingPhase.FAILED, f"its Job ended without training{foreign}", uid
+            )
         if failed.get("status") == "True":
             why = (f"{failed.get('reason')}: {failed.get('message')}", failed_stage(pods))
             return TrainingStatus(TrainingPhase.FAILED, "; ".join(filter(None, why)) + foreign, uid)
@@ -202,7 +229,11 @@ class JobTrainer:
             problem = pod_problem(pod, self._events(pod["metadata"]["uid"]))
             message = problem.message if problem else "its pod starts"
             return TrainingStatus(TrainingPhase.PENDING, f"{message}{foreign}", uid)
-        if stage == COLLECT and uid in self._lines and self._sent(pod["metadata"]["name"], self._lines[uid]):
+        if (
+            stage == COLLECT
+            and uid in self._lines
+            and self._sent(pod["metadata"]["name"], self._lines[uid])
+        ):
             del self._lines[uid]
         return TrainingStatus(_PHASES[stage], uid=uid)
 
@@ -211,7 +242,11 @@ class JobTrainer:
         target = self._forwards.target(pod, PORT)
         try:
             answer = http.request(
-                "POST", f"{target.url}/prompts", json={"lines": lines}, seconds=_SEND_S, socket=target.socket
+                "POST",
+                f"{target.url}/prompts",
+                json={"lines": lines},
+                seconds=_SEND_S,
+                socket=target.socket,
             )
         except http.NoAnswer:
             return False
@@ -228,7 +263,9 @@ class JobTrainer:
             if reason
         )
         created = [pod for pod in pods if not foreign[pod["metadata"]["name"]]]
-        return sorted(created, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))), described
+        return sorted(
+            created, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))
+        ), described
 
     def _events(self, uid: str) -> list[Json]:
         return self._client.list(EVENT, self._namespace, fields=f"involvedObject.uid={uid}") or []
@@ -236,7 +273,10 @@ class JobTrainer:
     def running(self) -> tuple[str, ...]:
         """Describe each training that is not over: ``qwen-7: collecting``."""
         jobs = [job["metadata"] for job in self._list(JOB)]
-        statuses = [(job["labels"].get(names.HEAD_LABEL, job["name"]), self.status(str(job["uid"]))) for job in jobs]
+        statuses = [
+            (job["labels"].get(names.HEAD_LABEL, job["name"]), self.status(str(job["uid"])))
+            for job in jobs
+        ]
         return tuple(
             ", ".join(filter(None, (f"{head}: {status.phase}", status.message)))
             for head, status in statuses
@@ -267,13 +307,19 @@ class JobTrainer:
                 return self._recorded(job, order, lines[-1].removeprefix(CARD_LINE))
         raise MpctlError(
             f"training Job {self._namespace}/{job['metadata']['name']} has printed no card{foreign}",
-            hint=commands.kubectl("logs", f"job/{job['metadata']['name']}", "-c", CARD, namespace=self._namespace),
+            hint=commands.kubectl(
+                "logs", f"job/{job['metadata']['name']}", "-c", CARD, namespace=self._namespace
+            ),
         )
 
     def _recorded(self, job: Json, order: TrainingOrder, text: str) -> Card:
-        printed = restored(f"the card of {order.name}", lambda text: card_of(bounded.loads(text)), text, hint="")
+        printed = restored(
+            f"the card of {order.name}", lambda text: card_of(bounded.loads(text)), text, hint=""
+        )
         if printed.prompts != order.prompts:
-            raise Refused(f"the card of {order.name} names other prompts than its order: the head is not accepted")
+            raise Refused(
+                f"the card of {order.name} names other prompts than its order: the head is not accepted"
+            )
         target = replace(order.target, digest=order.target.digest or printed.target.digest)
         fixed = {key: getattr(order, key) for key in ("name", "method", "salt")}
         card = replace(printed, **fixed, target=target, training_digests=order.training)
@@ -306,7 +352,9 @@ class JobTrainer:
         for kind in (JOB, CLAIM, CONFIG_MAP):
             for item in self._list(kind, name):
                 if kind is not CONFIG_MAP or not item["metadata"].get("ownerReferences"):
-                    self._client.delete(kind, item["metadata"]["name"], self._namespace, uid=item["metadata"]["uid"])
+                    self._client.delete(
+                        kind, item["metadata"]["name"], self._namespace, uid=item["metadata"]["uid"]
+                    )
         began = time.monotonic()
         while remaining := list(self._remaining(name)):
             if time.monotonic() - began > _GONE_S:
@@ -315,12 +363,17 @@ class JobTrainer:
                     hint="a pod that mounts the claim keeps it; run the same command again",
                 )
             self._sleep(_PAUSE_S)
-        for file in (ORDER, CARD_FILE):  # what another user puts back under this name does not count
+        for file in (
+            ORDER,
+            CARD_FILE,
+        ):  # what another user puts back under this name does not count
             self._records.seal(name, file, "")
 
     def _remaining(self, name: str) -> Iterator[str]:
         for kind in (JOB, CLAIM, CONFIG_MAP):
-            yield from (f"{kind.name} {item['metadata']['name']}" for item in self._list(kind, name))
+            yield from (
+                f"{kind.name} {item['metadata']['name']}" for item in self._list(kind, name)
+            )
 
     def close(self) -> None:
         """End port-forwards."""
@@ -343,7 +396,8 @@ def current_stage(pod: Json) -> str | None:
     begun = [
         str(status["name"])
         for status in _statuses(pod)
-        if status["name"] in _PHASES and {"running", "terminated"} & (status.get("state") or {}).keys()
+        if status["name"] in _PHASES
+        and {"running", "terminated"} & (status.get("state") or {}).keys()
     ]
     return begun[-1] if begun else None
 
@@ -356,7 +410,9 @@ def failed_stage(pods: list[Json]) -> str:
             code = ((status.get("state") or {}).get("terminated") or {}).get("exitCode")
             if code:
                 name = pod["metadata"]["name"]
-                logs = commands.kubectl("logs", name, "-c", status["name"], namespace=pod["metadata"].get("namespace"))
+                logs = commands.kubectl(
+                    "logs", name, "-c", status["name"], namespace=pod["metadata"].get("namespace")
+                )
                 return f"{status['name']} ended with code {code}: {logs}"
     return ""
 

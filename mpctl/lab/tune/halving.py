@@ -62,7 +62,9 @@ def search(count: int, rounds: int, trial: Trial, *, limit_s: float = 0.0) -> Se
     for step, goal in enumerate(rungs):
         following = rungs[step + 1 :]
         if step:
-            while len(field) > 1 and not fits(pace.of_rungs(len(field), (rungs[step - 1], goal, *following))):
+            while len(field) > 1 and not fits(
+                pace.of_rungs(len(field), (rungs[step - 1], goal, *following))
+            ):
                 field.pop()
         for index in tuple(field):
             before = standings[index].rounds if index in standings else 0
@@ -82,11 +84,17 @@ def search(count: int, rounds: int, trial: Trial, *, limit_s: float = 0.0) -> Se
     return _end(standings, field, rounds, count, spent)
 
 
-def _end(standings: dict[int, Standing], field: Sequence[int], rounds: int, count: int, spent: float) -> Search:
+def _end(
+    standings: dict[int, Standing], field: Sequence[int], rounds: int, count: int, spent: float
+) -> Search:
     alive = [index for index in field if not standings[index].out]
-    best = max(alive, key=lambda index: (standings[index].rounds, standings[index].value), default=None)
+    best = max(
+        alive, key=lambda index: (standings[index].rounds, standings[index].value), default=None
+    )
     untried = tuple(index for index in range(count) if index not in standings)
-    return Search(standings, best, untried, best is not None and standings[best].rounds >= rounds, spent)
+    return Search(
+        standings, best, untried, best is not None and standings[best].rounds >= rounds, spent
+    )
 
 
 def _half(count: int) -> int:

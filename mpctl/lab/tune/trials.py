@@ -67,9 +67,14 @@ def starting_field(plan: ServicePlan, fixed: frozenset[str]) -> tuple[Configurat
     """Return the configurations to try, the best predicted first, those without a prediction last. ``fixed``: settings
     that the user chose, which are not varied."""
     configurations = [
-        configuration for method in plan.methods if not method.refused for configuration in _of_method(method, fixed)
+        configuration
+        for method in plan.methods
+        if not method.refused
+        for configuration in _of_method(method, fixed)
     ]
-    return tuple(sorted(configurations, key=lambda configuration: -(configuration.predicted or 0.0)))[:MOST]
+    return tuple(
+        sorted(configurations, key=lambda configuration: -(configuration.predicted or 0.0))
+    )[:MOST]
 
 
 def _of_method(plan: MethodPlan, fixed: frozenset[str]) -> Iterator[Configuration]:
@@ -86,7 +91,11 @@ def _of_method(plan: MethodPlan, fixed: frozenset[str]) -> Iterator[Configuratio
         for low, high in _WINDOWS:
             settings = (f"{_K}={ks[0]}", f"{_LOW}={low}", f"{_HIGH}={high}")
             yield Configuration(method, settings, scores.get(ks[0]))
-    if plan.grid is not None and _SCHEDULE not in fixed and honours_schedule(plan.grid.entries[0].cell.engine):
+    if (
+        plan.grid is not None
+        and _SCHEDULE not in fixed
+        and honours_schedule(plan.grid.entries[0].cell.engine)
+    ):
         best = {choice.concurrency: choice.k for choice in plan.grid.choices}
         scheduled = schedule(method, best)
         if scheduled is not None:
@@ -147,10 +156,14 @@ class Tried:
 def gain_of(analysis: Analysis, cells: Sequence[Comparison] | None = None) -> Interval | None:
     """The gain over some cells of a measurement, by default over all."""
     chosen = analysis.cells if cells is None else cells
-    stages = Stages.of(analysis.policy, rounds=max(analysis.rounds, 1), planned=analysis.planned, cells=len(chosen))
+    stages = Stages.of(
+        analysis.policy, rounds=max(analysis.rounds, 1), planned=analysis.planned, cells=len(chosen)
+    )
     figures = []
     for comparison in chosen:
-        figure = comparison.figures.get("throughput_ratio" if comparison.cell.rate is None else "time_per_token_ratio")
+        figure = comparison.figures.get(
+            "throughput_ratio" if comparison.cell.rate is None else "time_per_token_ratio"
+        )
         if figure is not None and comparison.cell.rate is not None:
             figure = replace(figure, values=tuple(-value for value in figure.values))
         figures.append(figure)
@@ -179,7 +192,11 @@ class Trials:
             Conflict: another command changes the service.
             Cancelled: Ctrl-C was pressed.
         """
-        chosen, id_, record = self.configurations[index], f"{self.run_id}-{index}", f"trial-{rounds}"
+        chosen, id_, record = (
+            self.configurations[index],
+            f"{self.run_id}-{index}",
+            f"trial-{rounds}",
+        )
         done = self.store.load(id_, record)
         if done is None:
             self.session.console.step("try", f"{chosen.name}, to {rounds} rounds")
@@ -202,7 +219,9 @@ class Trials:
         began = ready = clock.now()
         failed = ""
         try:
-            arms = open_side_by_side(self.session, self.context, self.request, speculation_of(chosen, self.speculation))
+            arms = open_side_by_side(
+                self.session, self.context, self.request, speculation_of(chosen, self.speculation)
+            )
             records = self._records(id_, policy_of(self.request, speculates=arms.speculates))
             measurement = measurement_of(records, arms, self.session.console)
             with arms.running():
@@ -214,7 +233,11 @@ class Trials:
             failed = error.message
         self._share_calibration(id_)
         start_s = (ready - began).total_seconds()
-        return {"seconds": (clock.now() - began).total_seconds(), "start_s": start_s, "failed": failed}
+        return {
+            "seconds": (clock.now() - began).total_seconds(),
+            "start_s": start_s,
+            "failed": failed,
+        }
 
     def _share_calibration(self, id_: str) -> None:
         """Copy the calibration of the load client, which is the same for all, to every configuration."""
@@ -266,10 +289,20 @@ def best_by_concurrency(tried: Mapping[int, Tried], method: str) -> dict[float, 
     """The best K of a method at each concurrency measured, 0 where none gains; of configurations with one K."""
     best: dict[float, tuple[float, int]] = {}
     for trial in tried.values():
-        if trial.configuration.method != method or trial.configuration.k is None or trial.analysis is None:
+        if (
+            trial.configuration.method != method
+            or trial.configuration.k is None
+            or trial.analysis is None
+        ):
             continue
-        for concurrency in {c.cell.concurrency for c in trial.analysis.cells if c.cell.rate is None}:
-            cells = [c for c in trial.analysis.cells if c.cell.rate is None and c.cell.concurrency == concurrency]
+        for concurrency in {
+            c.cell.concurrency for c in trial.analysis.cells if c.cell.rate is None
+        }:
+            cells = [
+                c
+                for c in trial.analysis.cells
+                if c.cell.rate is None and c.cell.concurrency == concurrency
+            ]
             gain = gain_of(trial.analysis, cells)
             if gain is not None and gain.value > best.get(float(concurrency), (1.0, 0))[0]:
                 best[float(concurrency)] = (gain.value, trial.configuration.k)

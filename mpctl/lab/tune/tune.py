@@ -88,31 +88,49 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
     require_no_retained(session)
     place_client(session, bench)
     methods, speculation = request.methods, replace(request.speculation, method="")
-    question = PlanRequest(methods, speculation, workload.concurrency or (1,), prompts=measurement.prompts)
+    question = PlanRequest(
+        methods, speculation, workload.concurrency or (1,), prompts=measurement.prompts
+    )
     plan = service_plan.run(session, question)
     field = _field(session, request, plan, serving)
     home = state_root() / "bench"
     names = "\n".join(configuration.name for configuration in field)
-    directory = directory_of(home, f"tune {session.title} {session.text()}\n{names}\n{workload.digest()}")
+    directory = directory_of(
+        home, f"tune {session.title} {session.text()}\n{names}\n{workload.digest()}"
+    )
     run_id = f"bench-{directory.name}"
     file, spec_file = choose_file(bench.run_file, run_id), _spec_file(request.write_spec, run_id)
     console = session.console
     with locked(home, directory.name), session.context(interrupted=INTERRUPTED) as context:
         store = LocalStore(directory, who())
         limit = f", within {measurement.time_limit_s:.0f} s" if measurement.time_limit_s else ""
-        console.note(f"{run_id}: {len(field)} configurations{limit}; {describe_workload(workload)} to each arm")
-        trials = Trials(session, context, bench, request.speculation, workload, store, run_id, list(field))
-        search_outcome = search(len(field), workload.repeats, trials, limit_s=measurement.time_limit_s)
+        console.note(
+            f"{run_id}: {len(field)} configurations{limit}; {describe_workload(workload)} to each arm"
+        )
+        trials = Trials(
+            session, context, bench, request.speculation, workload, store, run_id, list(field)
+        )
+        search_outcome = search(
+            len(field), workload.repeats, trials, limit_s=measurement.time_limit_s
+        )
         seconds, best = search_outcome.seconds, search_outcome.best
-        ended = "the best configuration had all rounds" if search_outcome.finished else "the time is over"
-        if best is not None and (not measurement.time_limit_s or seconds < measurement.time_limit_s / 2):
+        ended = (
+            "the best configuration had all rounds"
+            if search_outcome.finished
+            else "the time is over"
+        )
+        if best is not None and (
+            not measurement.time_limit_s or seconds < measurement.time_limit_s / 2
+        ):
             best = _with_schedule(trials, plan, best, workload.repeats)
         result = _result(trials, best, search_outcome.untried, seconds, ended, file, spec_file)
         store.save(run_id, "finished", {"file": str(Path(file).absolute())})
     return result
 
 
-def _field(session: Session, request: TuneRequest, plan: ServicePlan, serving: Spec) -> tuple[Configuration, ...]:
+def _field(
+    session: Session, request: TuneRequest, plan: ServicePlan, serving: Spec
+) -> tuple[Configuration, ...]:
     """Return the configurations to try: those of the plan except the serving one, and no speculation if some serves.
 
     Raises:
@@ -158,7 +176,11 @@ def _with_schedule(trials: Trials, plan: ServicePlan, best: int, rounds: int) ->
     method = trials.configurations[best].method
     grid = next((planned.grid for planned in plan.methods if planned.method == method), None)
     session = trials.session
-    engine = grid.entries[0].cell.engine if grid else parse_version(session.engine_version(session.service()))
+    engine = (
+        grid.entries[0].cell.engine
+        if grid
+        else parse_version(session.engine_version(session.service()))
+    )
     settings = schedule(method, best_by_concurrency(trials.known, method))
     if settings is None or not honours_schedule(engine):
         return best
@@ -172,11 +194,22 @@ def _with_schedule(trials: Trials, plan: ServicePlan, best: int, rounds: int) ->
 
 
 def _result(
-    trials: Trials, best: int | None, untried: Sequence[int], seconds: float, ended: str, file: str, spec_file: str
+    trials: Trials,
+    best: int | None,
+    untried: Sequence[int],
+    seconds: float,
+    ended: str,
+    file: str,
+    spec_file: str,
 ) -> Tuned:
     order = sorted(
         trials.known,
-        key=lambda i: (i != best, bool(trials.known[i].failed), -trials.known[i].rounds, -_value(trials, i)),
+        key=lambda i: (
+            i != best,
+            bool(trials.known[i].failed),
+            -trials.known[i].rounds,
+            -_value(trials, i),
+        ),
     )
     tried = tuple(trials.known[index] for index in order)
     if all(trial.failed for trial in tried):
@@ -190,7 +223,9 @@ def _result(
     write_run(file, replace(run, id=trials.run_id))
     change = prepare(trials.session, speculation_of(first.configuration, trials.speculation))
     skipped = tuple(trials.configurations[index] for index in untried)
-    tuned = Tuned(trials.run_id, tried, skipped, verdict, change.spec, file, spec_file, seconds, ended)
+    tuned = Tuned(
+        trials.run_id, tried, skipped, verdict, change.spec, file, spec_file, seconds, ended
+    )
     if tuned.outcome is not Outcome.PROMOTE:
         return replace(tuned, spec_file=None)
     config = change.spec.config() or {"method": "none"}

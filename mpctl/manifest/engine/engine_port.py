@@ -30,4 +30,6 @@ def port_of(container: Mapping[str, Any]) -> int:
     declared = [str(port.get("containerPort")) for port in container.get("ports") or ()]
     if declared and declared[0].isdigit():
         return int(declared[0])
-    return 8080 if container.get("name") in (CONTAINER, None) else 8000  # vLLM's own default outside KServe
+    return (
+        8080 if container.get("name") in (CONTAINER, None) else 8000
+    )  # vLLM's own default outside KServe

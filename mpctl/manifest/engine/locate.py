@@ -160,7 +160,9 @@ class Engine:
         for token in self.tokens:
             for name in token.names:
                 value = self.env.get(name) or ""
-                if _HIDDEN.search(value) or (token.text.startswith("$") and _HIDDEN_NAME.search(name)):
+                if _HIDDEN.search(value) or (
+                    token.text.startswith("$") and _HIDDEN_NAME.search(name)
+                ):
                     return self._built(token.item, f"variable {name}")
         for script_word in () if self.script is None else self.script.others:
             if self.script is not None and _HIDDEN.search(script_word.text):
@@ -186,7 +188,9 @@ def environment(container: View) -> tuple[tuple[str, str | None], ...]:
     for entry in container.items_at("env"):
         value = entry.get("value")
         outside = entry.get("valueFrom") is not None
-        variables.append((entry.need("name").text(), None if outside else "" if value is None else value.text()))
+        variables.append(
+            (entry.need("name").text(), None if outside else "" if value is None else value.text())
+        )
     return tuple(variables)
 
 
@@ -212,7 +216,9 @@ def locate(home: View) -> Engine:
         name = tuple(token.text for token in tokens[first:after])
         return Engine(home, tuple(tokens[after:]), name, None, env)
     if started:
-        raise home.need("command").error("no vLLM engine is started by this command", hint=_NO_ENGINE_HINT)
+        raise home.need("command").error(
+            "no vLLM engine is started by this command", hint=_NO_ENGINE_HINT
+        )
     return Engine(home, tuple(tokens), None, None, env)
 
 
@@ -221,7 +227,9 @@ def listed(home: View, key: str, env: Mapping[str, str | None] | None = None) ->
     env = env or {}
     listing = home.get(key)
     items = () if listing is None else listing.items()
-    tokens = tuple(_token(listing, i, item, env) for i, item in enumerate(items) if listing is not None)
+    tokens = tuple(
+        _token(listing, i, item, env) for i, item in enumerate(items) if listing is not None
+    )
     return Engine(home, tokens, None, None, env, key=key)
 
 
@@ -276,7 +284,9 @@ def _shell(tokens: Sequence[ArgumentToken]) -> int | None:
     return None
 
 
-def _from_script(home: View, tokens: Sequence[ArgumentToken], index: int, env: Mapping[str, str | None]) -> Engine:
+def _from_script(
+    home: View, tokens: Sequence[ArgumentToken], index: int, env: Mapping[str, str | None]
+) -> Engine:
     holder = tokens[index]
     script = holder.item.text()
     literal_env = {name: value for name, value in env.items() if value is not None}
@@ -284,14 +294,19 @@ def _from_script(home: View, tokens: Sequence[ArgumentToken], index: int, env: M
         shell_commands = commands(script, literal_env)
     except ShellError as error:
         raise holder.item.error(
-            f"the shell script cannot be read: {error}", hint="check its quotes; it must run in a POSIX shell"
+            f"the shell script cannot be read: {error}",
+            hint="check its quotes; it must run in a POSIX shell",
         ) from error
-    starts = [(words, start) for words in shell_commands if (start := _engine_start(words)) is not None]
+    starts = [
+        (words, start) for words in shell_commands if (start := _engine_start(words)) is not None
+    ]
     if len(starts) != 1:
         count = "no vLLM engine is" if not starts else "more than one vLLM engine is"
         raise holder.item.error(f"{count} started by this script", hint=_NO_ENGINE_HINT)
     words, (first, after) = starts[0]
-    others = tuple(script_word for command in shell_commands if command is not words for script_word in command)
+    others = tuple(
+        script_word for command in shell_commands if command is not words for script_word in command
+    )
     script_tokens: list[ArgumentToken] = []
     for script_word in words[after:]:
         if script_word.text in _ALL_POSITIONAL and script_word.expanded:
@@ -309,7 +324,9 @@ def _from_script(home: View, tokens: Sequence[ArgumentToken], index: int, env: M
                 )
             )
     name = tuple(script_word.text for script_word in words[first:after])
-    return Engine(home, tuple(script_tokens), name, Script(holder.item, tuple(words), after, others), env)
+    return Engine(
+        home, tuple(script_tokens), name, Script(holder.item, tuple(words), after, others), env
+    )
 
 
 def _engine_start(words: Sequence[ShellWord]) -> tuple[int, int] | None:
@@ -379,7 +396,12 @@ def _tokens(
     text, defined = item.text(), dict(env)
     tokens = []
     for word in evaluated:
-        names = (*word.names, *(name for name in _REFERENCE.findall(text[word.start : word.end]) if name in defined))
+        names = (
+            *word.names,
+            *(name for name in _REFERENCE.findall(text[word.start : word.end]) if name in defined),
+        )
         built = word.expanded or names != word.names
-        tokens.append(ArgumentToken(word.text, listing, index, item, word, built, names, is_split(text, word)))
+        tokens.append(
+            ArgumentToken(word.text, listing, index, item, word, built, names, is_split(text, word))
+        )
     return tokens

@@ -17,7 +17,9 @@ _OTHERS = (
 )
 _FLAG = re.compile(r"--[\w.-]+")
 # An option with its value inside a line of a shell, or as an argument of its own.
-_OPTION = re.compile(r"""--[\w.-]+(?:=|\s+)(?:'[^']*'|"(?:[^"\\]|\\.)*"|\{.*\}|[^\s'"]+)""", re.DOTALL)
+_OPTION = re.compile(
+    r"""--[\w.-]+(?:=|\s+)(?:'[^']*'|"(?:[^"\\]|\\.)*"|\{.*\}|[^\s'"]+)""", re.DOTALL
+)
 _TITLES = {"sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM"}
 
 
@@ -56,13 +58,21 @@ _OTHER_USES = {
     "--runner": frozenset(("pooling",)),
     "--convert": frozenset(("embed", "classify", "reward")),
 }  # fmt: skip
-_ENCODER = re.compile(r"(?:^|[/_-])(?:(?:distil|al|modern|camem)?bert|(?:xlm-)?roberta|deberta|layoutlm\w*)(?:[-_]|$)")
+_ENCODER = re.compile(
+    r"(?:^|[/_-])(?:(?:distil|al|modern|camem)?bert|(?:xlm-)?roberta|deberta|layoutlm\w*)(?:[-_]|$)"
+)
 # Parts of names of published models that turn text into vectors or scores, hear, draw, or are no decoder alone.
 _NO_TEXT = {
-    "embeds": re.compile(r"(?:^|[/_-])(?:(?:nv-)?embed\w*|bge|e5|gte|minilm\w*|colbert\w*)(?:[-_]|$)"),
-    "ranks or scores": re.compile(r"(?:^|[/_-])(?:re-?rank\w*|reward|cross-encoder|ms-marco)(?:[-_]|$)"),
+    "embeds": re.compile(
+        r"(?:^|[/_-])(?:(?:nv-)?embed\w*|bge|e5|gte|minilm\w*|colbert\w*)(?:[-_]|$)"
+    ),
+    "ranks or scores": re.compile(
+        r"(?:^|[/_-])(?:re-?rank\w*|reward|cross-encoder|ms-marco)(?:[-_]|$)"
+    ),
     "transcribes": re.compile(r"(?:^|[/_-])(?:whisper|parakeet|canary)(?:[-_]|$)"),
-    "draws": re.compile(r"(?:^|[/_-])(?:flux(?:\.\d)?|stable-diffusion|sdxl|sd-?3(?:\.\d)?|qwen-image)(?:[-_]|$)"),
+    "draws": re.compile(
+        r"(?:^|[/_-])(?:flux(?:\.\d)?|stable-diffusion|sdxl|sd-?3(?:\.\d)?|qwen-image)(?:[-_]|$)"
+    ),
     "encodes and decodes": re.compile(r"(?:^|[/_-])(?:(?:flan-|m|umt|long-?)?t5|bart)(?:[-_]|$)"),
 }
 MODEL_TYPE = "opendatahub.io/model-type"  # an annotation of OpenShift AI
@@ -100,7 +110,9 @@ def use_by_name(name: str) -> str | None:
         return f"{MODEL_TYPE} is {name}"
     if _ENCODER.search(lower):
         return f"{name} is an encoder"
-    return next((f"{name} {use}" for use, pattern in _NO_TEXT.items() if pattern.search(lower)), None)
+    return next(
+        (f"{name} {use}" for use, pattern in _NO_TEXT.items() if pattern.search(lower)), None
+    )
 
 
 _STARTS = re.compile(r"\bvllm\s+serve\b|\bvllm\.entrypoints\.|-m\s+dynamo\.vllm(?![\w.])")
@@ -116,7 +128,9 @@ _ENGINE_IMAGE = re.compile(
 
 
 # Flags that an image of another name needs to be one of vLLM's.
-_OF_VLLM = BOOLEANS | frozenset(("--model", "--dtype", "--quantization", "--tokenizer", "-tp", "--download-dir"))
+_OF_VLLM = BOOLEANS | frozenset(
+    ("--model", "--dtype", "--quantization", "--tokenizer", "-tp", "--download-dir")
+)
 
 
 def image_name(image: str) -> str:
@@ -137,9 +151,13 @@ def is_vllm_start(image: str, command: Sequence[str] | None, args: Sequence[str]
     name = image_name(image)
     if command or _BESIDE.search(name):
         return False
-    flags = [option.partition("=")[0].replace("_", "-") for option in args if option.startswith("-")]
+    flags = [
+        option.partition("=")[0].replace("_", "-") for option in args if option.startswith("-")
+    ]
     if _ENGINE_IMAGE.fullmatch(name) or mentions_vllm(*flags):
         return True
     return (
-        "vllm" in name and bool(args) and (not flags or not args[0].startswith("-") or not _OF_VLLM.isdisjoint(flags))
+        "vllm" in name
+        and bool(args)
+        and (not flags or not args[0].startswith("-") or not _OF_VLLM.isdisjoint(flags))
     )

@@ -54,7 +54,9 @@ class Adapter:
         try:
             return self.serves(root)
         except InputError:
-            return self.own  # its reader names the place; of a kind that may be anything, it is no service
+            return (
+                self.own
+            )  # its reader names the place; of a kind that may be anything, it is no service
 
     def require_readable(self, root: View) -> None:
         """Raise :class:`InputError` where it cannot be told whether an object of this kind is an engine."""
@@ -91,7 +93,9 @@ def name_and_namespace(root: View) -> tuple[str, str | None]:
 def service_at(root: View, kind: str, text: str, source: ManifestSource) -> Service:
     """The service of a document with the command of its engine; its kind adds what it knows besides."""
     name, namespace = name_and_namespace(root)
-    return Service(kind, name, namespace, root.file, text, root.node.line, source.engine.command, source=source)
+    return Service(
+        kind, name, namespace, root.file, text, root.node.line, source.engine.command, source=source
+    )
 
 
 def no_service(roots: Sequence[View], file: str, supported: str) -> InputError:
@@ -100,13 +104,17 @@ def no_service(roots: Sequence[View], file: str, supported: str) -> InputError:
     holds = f"; it holds {', '.join(kinds)}" if kinds else ""
     advice = [f"{kind}: {_UNSUPPORTED[kind]}" for kind in kinds if kind in _UNSUPPORTED]
     hint = "; ".join(advice) if advice else supported
-    return InputError(f"no served model in this file{holds}", file=file, hint=f"{hint} (docs/reference/kinds.md)")
+    return InputError(
+        f"no served model in this file{holds}", file=file, hint=f"{hint} (docs/reference/kinds.md)"
+    )
 
 
 _VALUES = "edit the setting where the operator takes engine arguments"
 _RAY = "set speculative_config in engine_kwargs of the llm_configs that your application builds"
 
-_SHARED = "it is shared by services; put the setting into the InferenceService, or name --shared-runtime"
+_SHARED = (
+    "it is shared by services; put the setting into the InferenceService, or name --shared-runtime"
+)
 
 # Kinds that serve vLLM and are not read, each with what can be done instead.
 _UNSUPPORTED = {

@@ -40,13 +40,21 @@ def _read_kaito(root: View, file: ManifestFile, origin: Origin, *, kind: str) ->
     inference = _inference(root)
     assert inference is not None
     if text_of(root.at("metadata", "annotations", _RUNTIME)) == "transformers":
-        raise root.error(f"annotation {_RUNTIME} says transformers", hint="mpctl changes vLLM engines only")
+        raise root.error(
+            f"annotation {_RUNTIME} says transformers", hint="mpctl changes vLLM engines only"
+        )
     _, space = name_and_namespace(root)
     config = text_of(inference.get("config"))
-    maps = [m for m in file.of_kind("ConfigMap") if name_and_namespace(m) in ((config, space), (config, None))]
+    maps = [
+        m
+        for m in file.of_kind("ConfigMap")
+        if name_and_namespace(m) in ((config, space), (config, None))
+    ]
     if not maps:
         raise inference.error(
-            "vLLM's arguments are in a ConfigMap, which is not in this file" if config else "no ConfigMap is named",
+            "vLLM's arguments are in a ConfigMap, which is not in this file"
+            if config
+            else "no ConfigMap is named",
             hint=f"name it in inference.config, with {_FILE}, and put it into the same file",
         )
     users = [other for other in file.of_kind("Workspace", "InferenceSet") if _names(other, config)]

@@ -38,7 +38,11 @@ class End:
 
 def role_of(name: str, command: EngineCommand, labels: View | None = None) -> Role | None:
     """The role of an engine that exchanges KV cache; None for one that does not, and where nothing tells."""
-    flags = {flag: value or "" for flag, value in command.flags().items() if flag.partition(".")[0] == CONNECTOR}
+    flags = {
+        flag: value or ""
+        for flag, value in command.flags().items()
+        if flag.partition(".")[0] == CONNECTOR
+    }
     if not flags:
         return None
     label = None if labels is None else text_of(labels.get(_LABEL))
@@ -68,12 +72,18 @@ def paired(service: Service, role: Role, ends: Iterable[End]) -> Service:
     home = service.source.engine.home
     title = f"{service.kind} {service.name}"
     if role == "prefill":
-        named = f"name {decoding[0]}" if decoding else "put it and the decode workload into one file, and name that"
+        named = (
+            f"name {decoding[0]}"
+            if decoding
+            else "put it and the decode workload into one file, and name that"
+        )
         obstacle = home.error(
             f"{title} fills prompts for decode pods, which take its KV cache with the same draft alone",
             hint=f"{named}: both are edited together",
         )
-        return replace(service, only_by_name=True, source=replace(service.source, obstacle=obstacle))
+        return replace(
+            service, only_by_name=True, source=replace(service.source, obstacle=obstacle)
+        )
     if prefill and decoding:
         obstacle = home.error(
             f"{title} and {', '.join(decoding)} take KV cache from {prefill[0].name}, which would change for all",

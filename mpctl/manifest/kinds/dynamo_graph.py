@@ -50,7 +50,9 @@ def _components(spec: View) -> Iterator[Component]:
         pod = component.at("podTemplate", "spec")
         for container in () if pod is None else pod.items_at("containers"):
             if pod is not None and text_of(container.get("name")) == _MAIN:
-                yield Component(component.need("name").text(), pod, container, (text_of(component.get("type")),))
+                yield Component(
+                    component.need("name").text(), pod, container, (text_of(component.get("type")),)
+                )
 
 
 def _read(root: View, file: ManifestFile, origin: Origin) -> Service:
@@ -62,23 +64,34 @@ def _read(root: View, file: ManifestFile, origin: Origin) -> Service:
     spec = root.need("spec")
     components = tuple(_components(spec))
     # The image tells nothing: a frontend has the workers' own.
-    workers = [component for component in components if is_vllm_start("", words(component.container)[1:], ())]
+    workers = [
+        component
+        for component in components
+        if is_vllm_start("", words(component.container)[1:], ())
+    ]
     if not workers:
         raise no_engine(spec, [component.container for component in components], _WHERE)
     engines = {worker.name: locate(worker.container) for worker in workers}
-    decoding = [worker for worker in workers if not worker.fills_prompts(engines[worker.name].command)]
+    decoding = [
+        worker for worker in workers if not worker.fills_prompts(engines[worker.name].command)
+    ]
     if len(decoding) != 1:
         raise workers[-1].container.error(
-            f"{len(decoding)} vLLM workers of the graph decode", hint="change the arguments of each worker by hand"
+            f"{len(decoding)} vLLM workers of the graph decode",
+            hint="change the arguments of each worker by hand",
         )
     (worker,) = decoding
-    service = service_of_pod("DynamoGraphDeployment", root, file.text, origin, worker.pod, worker.container)
+    service = service_of_pod(
+        "DynamoGraphDeployment", root, file.text, origin, worker.pod, worker.container
+    )
     ends = []
     for other in workers:
         engine, image = engines[other.name], text_of(other.container.get("image"))
         if other is not worker:
             pods = PrefillPods(engine, origin.document, origin.number, other.pod)
-            ends.append(End(other.name, service.namespace, "prefill", model_of(engine), image, (pods,)))
+            ends.append(
+                End(other.name, service.namespace, "prefill", model_of(engine), image, (pods,))
+            )
     strange = next((end for end in ends if end.model != service.model), None)
     if strange is not None:
         raise strange.pods[0].engine.home.error(
@@ -88,4 +101,6 @@ def _read(root: View, file: ManifestFile, origin: Origin) -> Service:
     return paired(service, "decode", ends) if ends else service
 
 
-DYNAMO_GRAPH = Adapter("DynamoGraphDeployment", ("nvidia.com/v1beta1", "nvidia.com/v1alpha1"), _read)
+DYNAMO_GRAPH = Adapter(
+    "DynamoGraphDeployment", ("nvidia.com/v1beta1", "nvidia.com/v1alpha1"), _read
+)

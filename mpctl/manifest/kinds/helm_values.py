@@ -60,19 +60,28 @@ def named(root: View, path: str) -> Layout:
     """
     steps = [(key, int(index) if index else None) for key, index in _STEP.findall(path)]
     if not steps or steps[-1][1] is not None or "".join(_STEP.sub("", path)).strip("."):
-        raise InputError(f"{path!r} is no key of a list", field=OPTION, hint="such as engine.args or models[0].args")
+        raise InputError(
+            f"{path!r} is no key of a list",
+            field=OPTION,
+            hint="such as engine.args or models[0].args",
+        )
     here = root
     for key, index in steps[:-1]:
-        child = here.get(key) if index is None else next(iter(here.items()[index : index + 1]), None)
+        child = (
+            here.get(key) if index is None else next(iter(here.items()[index : index + 1]), None)
+        )
         if child is None:
             raise here.error(
-                f"{path} is not in these values", hint=f"name the key of the engine's arguments with {OPTION}"
+                f"{path} is not in these values",
+                hint=f"name the key of the engine's arguments with {OPTION}",
             )
         here = child
     return Layout(path, here, steps[-1][0])
 
 
-def read(root: View, layout: Layout, text: str, origin: Origin, others: Iterable[Layout] = ()) -> Service:
+def read(
+    root: View, layout: Layout, text: str, origin: Origin, others: Iterable[Layout] = ()
+) -> Service:
     """The engine whose arguments are under one key. ``others``: further engines of the values.
 
     Raises:
@@ -99,7 +108,14 @@ def read(root: View, layout: Layout, text: str, origin: Origin, others: Iterable
     if layout.role is None:
         return service
     ends = (
-        End(end.name, None, end.role, end.model or model_of(end.engine), end.image, (_pods(end, origin),))
+        End(
+            end.name,
+            None,
+            end.role,
+            end.model or model_of(end.engine),
+            end.image,
+            (_pods(end, origin),),
+        )
         for end in others
         if end.role is not None
     )
@@ -131,7 +147,9 @@ def _require_list(value: View) -> None:
 def _production_stack(root: View) -> Iterator[Layout]:
     for index, engine in enumerate(root.items_at("servingEngineSpec", "modelSpec")):
         name = text_of(engine.get("name")) or f"modelSpec[{index}]"
-        image = ":".join(filter(None, (text_of(engine.get("repository")), text_of(engine.get("tag")))))
+        image = ":".join(
+            filter(None, (text_of(engine.get("repository")), text_of(engine.get("tag"))))
+        )
         model, config = text_of(engine.get("modelURL")), engine.get("vllmConfig")
         role = named_role(text_of(engine.at("lmcacheConfig", "kvRole")))
         home, key = (engine, _CONFIG) if config is None else (config, "extraArgs")
@@ -154,7 +172,9 @@ def _kubeai(root: View) -> Iterator[Layout]:
     catalog = root.get("catalog")
     for name, model in () if catalog is None else catalog.pairs():
         features = model.get("features")
-        generates = features is None or "TextGeneration" in [item.text() for item in features.items()]
+        generates = features is None or "TextGeneration" in [
+            item.text() for item in features.items()
+        ]
         if text_of(model.get("engine")) == "VLLM" and generates:
             yield Layout(name, model, "args", _of_hub(text_of(model.get("url"))))
 

@@ -13,9 +13,21 @@ from dataclasses import replace
 from mpctl.errors import InputError
 from mpctl.manifest.engine.engine_command import EngineCommand
 from mpctl.manifest.engine.locate import environment, is_all_positional, locate, mentions_vllm
-from mpctl.manifest.engine.recognition import MODEL_TYPE, not_measurable, other_engine, require_generation
+from mpctl.manifest.engine.recognition import (
+    MODEL_TYPE,
+    not_measurable,
+    other_engine,
+    require_generation,
+)
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, service_at
-from mpctl.manifest.kinds.pods import HINT, RUNTIME_CONTAINER, is_vllm, no_engine, runtime_container, words
+from mpctl.manifest.kinds.pods import (
+    HINT,
+    RUNTIME_CONTAINER,
+    is_vllm,
+    no_engine,
+    runtime_container,
+    words,
+)
 from mpctl.manifest.service import ManifestSource, Origin, Service, Storage, model_of
 from mpctl.manifest.text.view import View, text_of
 
@@ -32,7 +44,8 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     workers = predictor.get("workerSpec")
     if workers is not None:
         raise workers.error(
-            "a predictor with workerSpec runs on several nodes", hint="only engines in one pod can be changed"
+            "a predictor with workerSpec runs on several nodes",
+            hint="only engines in one pod can be changed",
         )
     container, runtime = _engine_container(predictor, _runtimes(file))
     engine = locate(container)
@@ -44,7 +57,8 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     source = ManifestSource(origin, engine, predictor, obstacle=_unreached(container, runtime))
     return replace(
         service_at(root, "InferenceService", file.text, source),
-        image=text_of(container.get("image")) or (None if runtime is None else text_of(runtime.get("image"))),
+        image=text_of(container.get("image"))
+        or (None if runtime is None else text_of(runtime.get("image"))),
         env=environment(container),
         container=text_of(container.get("name")) or RUNTIME_CONTAINER,
         model=model_of(engine, of_runtime),
@@ -62,13 +76,16 @@ def _engine_container(predictor: View, runtimes: Mapping[str, View]) -> tuple[Vi
     if containers is None:
         raise predictor.error("no vLLM engine container found in the predictor", hint=HINT)
     candidates = containers.items()
-    named = [container for container in candidates if text_of(container.get("name")) == RUNTIME_CONTAINER]
+    named = [
+        container for container in candidates if text_of(container.get("name")) == RUNTIME_CONTAINER
+    ]
     engines = [container for container in named or candidates if is_vllm(container)]
     if not engines:
         raise no_engine(containers, named or candidates, "predictor")
     if len(engines) > 1:
         raise engines[1].error(
-            "more than one container of the predictor runs vLLM", hint=f'name the engine "{RUNTIME_CONTAINER}"'
+            "more than one container of the predictor runs vLLM",
+            hint=f'name the engine "{RUNTIME_CONTAINER}"',
         )
     return engines[0], None
 
@@ -78,13 +95,23 @@ def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
     model_format = text_of(model.at("modelFormat", "name"))
     runtime = runtimes.get(name or "")
     inside = runtime is not None and is_vllm(runtime)
-    if not (inside or mentions_vllm(name, model_format) or (model_format or "").lower() in _FORMATS or is_vllm(model)):
-        other = other_engine([name, model_format, *words(model), *(words(runtime) if runtime else ())])
+    if not (
+        inside
+        or mentions_vllm(name, model_format)
+        or (model_format or "").lower() in _FORMATS
+        or is_vllm(model)
+    ):
+        other = other_engine(
+            [name, model_format, *words(model), *(words(runtime) if runtime else ())]
+        )
         if other is not None:
             raise not_measurable(model, other)
-        missing = f"; or put the runtime {name} into the same file" if name and runtime is None else ""
+        missing = (
+            f"; or put the runtime {name} into the same file" if name and runtime is None else ""
+        )
         raise model.error(
-            "no vLLM engine found: neither runtime, model format nor arguments name it", hint=HINT + missing
+            "no vLLM engine found: neither runtime, model format nor arguments name it",
+            hint=HINT + missing,
         )
     return runtime
 
@@ -119,7 +146,10 @@ def _storage(predictor: View) -> tuple[Storage, ...]:
         if (uri := holder.get("storageUri")) is not None:
             storage.append(Storage(uri.text(), MOUNT))
         entries = holder.items_at("storageUris")
-        storage += [Storage(entry.need("uri").text(), text_of(entry.get("mountPath")) or MOUNT) for entry in entries]
+        storage += [
+            Storage(entry.need("uri").text(), text_of(entry.get("mountPath")) or MOUNT)
+            for entry in entries
+        ]
     return tuple(storage)
 
 

@@ -37,11 +37,20 @@ class _Base:
 
     def get(self, key: str) -> tuple[str, View] | None:
         """The strongest config that sets a field of the container, and its value."""
-        return next(((name, field) for name, home in self.containers if (field := home.get(key)) is not None), None)
+        return next(
+            (
+                (name, field)
+                for name, home in self.containers
+                if (field := home.get(key)) is not None
+            ),
+            None,
+        )
 
     def variable(self) -> str | None:
         """The config that sets the variable for further arguments."""
-        return next((name for name, home in self.containers if VARIABLE in dict(environment(home))), None)
+        return next(
+            (name for name, home in self.containers if VARIABLE in dict(environment(home))), None
+        )
 
 
 def read(root: View, file: ManifestFile, origin: Origin) -> Service:
@@ -54,7 +63,8 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     speculator = spec.get("speculator")
     if speculator is not None:
         raise speculator.error(
-            "spec.speculator sets speculation already", hint="remove it; mpctl edits the engine's arguments"
+            "spec.speculator sets speculation already",
+            hint="remove it; mpctl edits the engine's arguments",
         )
     uri = text_of(spec.at("model", "uri")) or ""
     engine, base, obstacle = _engine(spec, spec, "template", file)
@@ -68,7 +78,8 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     require_generation(spec, engine.command, uri)
     if container is not None and container.get("command") is not None and not is_vllm(container):
         raise container.error(
-            "the command of container main does not start vLLM", hint="mpctl changes vLLM engines only"
+            "the command of container main does not start vLLM",
+            hint="mpctl changes vLLM engines only",
         )
     image = None if container is None else text_of(container.get("image"))
     of_base = base.get("image")
@@ -76,7 +87,10 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     mounted = spec.get("template") if container is not None else None
     return replace(
         service_at(
-            root, "LLMInferenceService", file.text, ManifestSource(origin, engine, mounted, peers, obstacle, prefill)
+            root,
+            "LLMInferenceService",
+            file.text,
+            ManifestSource(origin, engine, mounted, peers, obstacle, prefill),
         ),
         image=image or (None if of_base is None else of_base[1].text()),
         env=tuple(variable for variable in env if variable[0] != VARIABLE),
@@ -93,16 +107,24 @@ def _prefill(spec: View, name: str, file: ManifestFile, origin: Origin) -> tuple
     """The prefill pods of a service, those of its leader first."""
     part = spec.get(PREFILL)
     pods = []
-    for key in ("template", "worker") if part is not None and part.get("worker") is not None else ("template",):
+    for key in (
+        ("template", "worker")
+        if part is not None and part.get("worker") is not None
+        else ("template",)
+    ):
         if part is not None:
             engine, base, obstacle = _engine(spec, part, key, file)
             inherited = _inherited(spec, name, engine, base)
             mounted = part.get(key) if _main(part.get(key)) is not None else None
-            pods.append(PrefillPods(engine, origin.document, origin.number, mounted, inherited, obstacle))
+            pods.append(
+                PrefillPods(engine, origin.document, origin.number, mounted, inherited, obstacle)
+            )
     return tuple(pods)
 
 
-def _engine(spec: View, part: View, key: str, file: ManifestFile) -> tuple[Engine, _Base, InputError | None]:
+def _engine(
+    spec: View, part: View, key: str, file: ManifestFile
+) -> tuple[Engine, _Base, InputError | None]:
     """The engine of a pod template, the configs below it, and why it cannot be edited.
 
     ``part``: the mapping that has, or gets, the template under ``key``: ``spec``, or ``prefill`` in it.
@@ -131,7 +153,11 @@ def _evaluates(command: View) -> bool:
 def _obstacle(spec: View, key: str, engine: Engine, base: _Base) -> InputError | None:
     """The error when a setting of the service would have no effect, or would replace what a config sets."""
     evaluated = engine.evaluated
-    own_args = evaluated is not None and evaluated.container is not None and evaluated.container.get("args") is not None
+    own_args = (
+        evaluated is not None
+        and evaluated.container is not None
+        and evaluated.container.get("args") is not None
+    )
     sets_arguments = own_args or (evaluated is not None and evaluated.value is not None)
     if base.missing and not sets_arguments:
         return spec.need("baseRefs").error(
@@ -160,18 +186,27 @@ def _obstacle(spec: View, key: str, engine: Engine, base: _Base) -> InputError |
 def _preset(spec: View, part: View) -> str:
     """The end of the name of KServe's preset for a part: of one node, or of a group; of decode pods, or prefill."""
     role = "prefill-" if part is not spec else "decode-" if spec.get(PREFILL) is not None else ""
-    return f"config-llm-{role}{'template' if part.get('worker') is None else 'worker-data-parallel'}"
+    return (
+        f"config-llm-{role}{'template' if part.get('worker') is None else 'worker-data-parallel'}"
+    )
 
 
 def _base(spec: View, part: View, key: str, file: ManifestFile) -> _Base:
     configs = {name_and_namespace(root)[0]: root for root in file.of_kind(CONFIG)}
     names = [reference.need("name").text() for reference in spec.items_at("baseRefs")]
     wanted = _preset(spec, part)
-    order = [*reversed(names), *(name for name in configs if name.endswith(wanted) and name not in names)]
+    order = [
+        *reversed(names),
+        *(name for name in configs if name.endswith(wanted) and name not in names),
+    ]
     containers = []
     for name in order:
         root = configs.get(name)
-        main = None if root is None else _main(root.at("spec", *(() if part is spec else (PREFILL,)), key))
+        main = (
+            None
+            if root is None
+            else _main(root.at("spec", *(() if part is spec else (PREFILL,)), key))
+        )
         if main is not None:
             containers.append((name, main))
     return _Base(tuple(containers), tuple(name for name in names if name not in configs))
@@ -184,9 +219,14 @@ def _main(template: View | None) -> View | None:
         InputError: the template has a ``spec`` of its own, which KServe's schema does not know.
     """
     if template is not None and (inner := template.get("spec")) is not None:
-        raise inner.error("a template of an LLMInferenceService has no spec of its own", hint="move its keys one up")
+        raise inner.error(
+            "a template of an LLMInferenceService has no spec of its own",
+            hint="move its keys one up",
+        )
     containers = () if template is None else template.items_at("containers")
-    return next((container for container in containers if text_of(container.get("name")) == CONTAINER), None)
+    return next(
+        (container for container in containers if text_of(container.get("name")) == CONTAINER), None
+    )
 
 
 def _inherited(spec: View, name: str, engine: Engine, base: _Base) -> tuple[str, ...]:
@@ -199,12 +239,17 @@ def _inherited(spec: View, name: str, engine: Engine, base: _Base) -> tuple[str,
     arguments += [] if tensor is None else ["--tensor-parallel-size", tensor]
     evaluated = engine.evaluated
     own_args = evaluated.container is not None and evaluated.container.get("args") is not None
-    setters = (None if evaluated.value is not None else base.variable(), None if own_args else base.get("args"))
+    setters = (
+        None if evaluated.value is not None else base.variable(),
+        None if own_args else base.get("args"),
+    )
     for config, home in base.containers:
         args, below = home.get("args"), engine_of(home, config, home)
         of_args = setters[1] is not None and setters[1][0] == config
         of_value = setters[0] == config
-        arguments += [token.text for token in below.tokens if (of_args if token.listing == args else of_value)]
+        arguments += [
+            token.text for token in below.tokens if (of_args if token.listing == args else of_value)
+        ]
     return tuple(arguments)
 
 
@@ -217,7 +262,9 @@ def _read_config(root: View, file: ManifestFile, origin: Origin) -> Service:
     spec, name = root.need("spec"), name_and_namespace(root)[0]
     roles = [part for key in (PREFILL, "worker") if (part := spec.get(key)) is not None]
     if roles:
-        raise roles[0].error(f"{CONFIG} {name} has pods of several roles", hint="change their arguments by hand")
+        raise roles[0].error(
+            f"{CONFIG} {name} has pods of several roles", hint="change their arguments by hand"
+        )
     container = _main(spec.get("template"))
     assert container is not None
     command = container.get("command")
@@ -228,7 +275,11 @@ def _read_config(root: View, file: ManifestFile, origin: Origin) -> Service:
     users = tuple(
         name_and_namespace(service)[0]
         for service in file.of_kind("LLMInferenceService")
-        if name in [text_of(reference.get("name")) for reference in service.need("spec").items_at("baseRefs")]
+        if name
+        in [
+            text_of(reference.get("name"))
+            for reference in service.need("spec").items_at("baseRefs")
+        ]
     )
     return replace(
         service_at(root, CONFIG, file.text, ManifestSource(origin, engine)),

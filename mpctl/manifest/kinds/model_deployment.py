@@ -31,7 +31,9 @@ def _engine(spec: View) -> View:
     newer, older = spec.at("template", "spec"), spec.get("engines")
     newer = None if newer is None or newer.get("engines") is None else newer
     if newer is not None and older is not None:
-        raise older.error("engines are defined in both schema generations", hint="keep spec.template.spec.engines")
+        raise older.error(
+            "engines are defined in both schema generations", hint="keep spec.template.spec.engines"
+        )
     holder = spec if newer is None else newer
     mode = holder.at("serving", "mode")
     if mode is not None and mode.text() != "Unified":
@@ -47,19 +49,27 @@ def _container(engine: View) -> View:
     for member in members:
         role = member.get("role")
         if role is not None and role.text() != "Standalone":
-            raise role.error(f"a {role.text()} member is part of an engine that spans pods", hint=_ONE)
+            raise role.error(
+                f"a {role.text()} member is part of an engine that spans pods", hint=_ONE
+            )
     if len(members) != 1:
         raise engine.need("members").error(f"the engine has {len(members)} members", hint=_ONE)
     containers = members[0].need("template").need("spec").need("containers")
-    engines = [container for container in containers.items() if text_of(container.get("name")) == CONTAINER]
+    engines = [
+        container for container in containers.items() if text_of(container.get("name")) == CONTAINER
+    ]
     if not engines:
-        raise containers.error(f'no container is called "{CONTAINER}"', hint="Modelplane requires that name")
+        raise containers.error(
+            f'no container is called "{CONTAINER}"', hint="Modelplane requires that name"
+        )
     texts = words(engines[0])
     other = other_engine(texts)
     if other is not None:
         raise not_measurable(engines[0], other)
     if not mentions_vllm(*texts):
-        raise engines[0].error("the engine container does not run vLLM", hint="mpctl changes vLLM engines only")
+        raise engines[0].error(
+            "the engine container does not run vLLM", hint="mpctl changes vLLM engines only"
+        )
     return engines[0]
 
 
@@ -80,7 +90,9 @@ def targets(service: View) -> tuple[tuple[View, str], ...]:
 def _routes(file: ManifestFile) -> dict[tuple[str, str | None], tuple[str, ...]]:
     """ModelService names by the deployment they route to; each must be in the file."""
     present = {
-        name_and_namespace(root) for root in file.of_kind("ModelDeployment") if text_of(root.get("apiVersion")) == API
+        name_and_namespace(root)
+        for root in file.of_kind("ModelDeployment")
+        if text_of(root.get("apiVersion")) == API
     }
     services: dict[tuple[str, str | None], tuple[str, ...]] = {}
     for root in file.of_kind("ModelService"):

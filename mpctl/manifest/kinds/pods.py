@@ -41,7 +41,12 @@ HINT = "mpctl edits services whose engine is vLLM: a vLLM image, runtime, comman
 
 def words(container: View) -> list[str]:
     """The image and the words of command and args."""
-    listed = [item.text() for key in ("command", "args") if (part := container.get(key)) for item in part.items()]
+    listed = [
+        item.text()
+        for key in ("command", "args")
+        if (part := container.get(key))
+        for item in part.items()
+    ]
     return [text_of(container.get("image")) or "", *listed]
 
 
@@ -49,7 +54,9 @@ def is_vllm(container: View) -> bool:
     """Return whether anything about a container says vLLM. SGLang and TensorRT-LLM share some of vLLM's flags, so
     their own names count first."""
     image, *arguments = words(container)
-    return mentions_vllm(image_name(image), *arguments) and other_engine([image, *arguments]) is None
+    return (
+        mentions_vllm(image_name(image), *arguments) and other_engine([image, *arguments]) is None
+    )
 
 
 def starts_vllm(container: View) -> bool:
@@ -80,7 +87,8 @@ def only_engine(pod: View, where: str) -> View:
         raise no_engine(containers, containers.items(), where)
     if len(engines) > 1:
         raise engines[1].error(
-            f"more than one container of the {where} runs vLLM", hint="change the arguments of each by hand"
+            f"more than one container of the {where} runs vLLM",
+            hint="change the arguments of each by hand",
         )
     return engines[0]
 
@@ -123,7 +131,10 @@ def claims(pod: View, container: View, model: str | None) -> tuple[Storage, ...]
     }
     storage = []
     for mount in mounts.items():
-        claim, path = named.get(text_of(mount.get("name"))), (text_of(mount.get("mountPath")) or "").rstrip("/")
+        claim, path = (
+            named.get(text_of(mount.get("name"))),
+            (text_of(mount.get("mountPath")) or "").rstrip("/"),
+        )
         folder = text_of(mount.get("subPath")) or ""
         if claim and path and (model == path or model.startswith(f"{path}/")):
             storage.append(Storage(f"pvc://{claim}/{folder}".rstrip("/"), path))
@@ -138,7 +149,11 @@ def _pod(root: View) -> View | None:
 def _leader(root: View) -> View | None:
     """The pod of a group's leader, or without one the worker's."""
     template = root.at("spec", "leaderWorkerTemplate")
-    return None if template is None else template.at("leaderTemplate", "spec") or template.at("workerTemplate", "spec")
+    return (
+        None
+        if template is None
+        else template.at("leaderTemplate", "spec") or template.at("workerTemplate", "spec")
+    )
 
 
 def _starts(pod_of: Callable[[View], View | None], root: View) -> bool:
@@ -172,14 +187,19 @@ def _read_group(root: View, file: ManifestFile, origin: Origin) -> Service:
         pod, where = workers, "workerTemplate"
     elif _starts(lambda workers: workers, workers):
         peers = (locate(only_engine(workers, "workerTemplate")),)
-    service = service_of_pod("LeaderWorkerSet", root, file.text, origin, pod, only_engine(pod, where), peers=peers)
+    service = service_of_pod(
+        "LeaderWorkerSet", root, file.text, origin, pod, only_engine(pod, where), peers=peers
+    )
     return _with_other_end(service, root, file)
 
 
 _TEMPLATES = {
     "Deployment": (("template",),),
     "StatefulSet": (("template",),),
-    "LeaderWorkerSet": (("leaderWorkerTemplate", "leaderTemplate"), ("leaderWorkerTemplate", "workerTemplate")),
+    "LeaderWorkerSet": (
+        ("leaderWorkerTemplate", "leaderTemplate"),
+        ("leaderWorkerTemplate", "workerTemplate"),
+    ),
 }
 
 
@@ -188,7 +208,11 @@ def _with_other_end(service: Service, root: View, file: ManifestFile) -> Service
     first_end = next(_ends(root, file), None)
     if first_end is None:
         return service
-    return paired(service, first_end.role, (end for other in file.of_kind(*_TEMPLATES) for end in _ends(other, file)))
+    return paired(
+        service,
+        first_end.role,
+        (end for other in file.of_kind(*_TEMPLATES) for end in _ends(other, file)),
+    )
 
 
 def _ends(root: View, file: ManifestFile) -> Iterator[End]:
@@ -210,14 +234,19 @@ def _ends(root: View, file: ManifestFile) -> Iterator[End]:
         return  # its own reader names the place
     if role is not None:
         number = file.number(root)
-        pods = tuple(PrefillPods(engine, file.documents[number], number, pod) for _, pod, _, engine in engines)
+        pods = tuple(
+            PrefillPods(engine, file.documents[number], number, pod)
+            for _, pod, _, engine in engines
+        )
         yield End(name, namespace, role, model_of(engine), text_of(container.get("image")), pods)
 
 
 def runtime_container(root: View) -> View | None:
     """The engine's container of a ServingRuntime or ClusterServingRuntime."""
     containers = root.items_at("spec", "containers")
-    engines = (container for container in containers if text_of(container.get("name")) == RUNTIME_CONTAINER)
+    engines = (
+        container for container in containers if text_of(container.get("name")) == RUNTIME_CONTAINER
+    )
     return next(engines, containers[0] if containers else None)
 
 
@@ -230,7 +259,9 @@ def _read_runtime(root: View, file: ManifestFile, origin: Origin, *, kind: str) 
     spec = root.need("spec")
     workers = spec.get("workerSpec")
     if workers is not None:
-        raise workers.error("a runtime with workerSpec runs on several nodes", hint="change its arguments by hand")
+        raise workers.error(
+            "a runtime with workerSpec runs on several nodes", hint="change its arguments by hand"
+        )
     container = runtime_container(root)
     assert container is not None
     name, _ = name_and_namespace(root)
@@ -248,16 +279,22 @@ def _runs_vllm(root: View) -> bool:
 
 
 def _workload(kind: str) -> Adapter:
-    return Adapter(kind, ("apps/v1",), partial(_read_workload, kind=kind), partial(_starts, _pod), own=False)
+    return Adapter(
+        kind, ("apps/v1",), partial(_read_workload, kind=kind), partial(_starts, _pod), own=False
+    )
 
 
 def _runtime(kind: str) -> Adapter:
-    return Adapter(kind, ("serving.kserve.io/v1alpha1",), partial(_read_runtime, kind=kind), _runs_vllm)
+    return Adapter(
+        kind, ("serving.kserve.io/v1alpha1",), partial(_read_runtime, kind=kind), _runs_vllm
+    )
 
 
 WORKLOADS = (
     _workload("Deployment"),
     _workload("StatefulSet"),
-    Adapter("LeaderWorkerSet", ("leaderworkerset.x-k8s.io/v1",), _read_group, partial(_starts, _leader)),
+    Adapter(
+        "LeaderWorkerSet", ("leaderworkerset.x-k8s.io/v1",), _read_group, partial(_starts, _leader)
+    ),
 )
 RUNTIMES = (_runtime("ServingRuntime"), _runtime("ClusterServingRuntime"))

@@ -63,13 +63,17 @@ def _are_words(value: list[Any]) -> bool:
 
 def _are_named(value: list[Any], key: str) -> bool:
     names = [item.get(key) for item in value if isinstance(item, dict)]
-    return len(names) == len(value) and None not in names and len(set(map(str, names))) == len(names)
+    return (
+        len(names) == len(value) and None not in names and len(set(map(str, names))) == len(names)
+    )
 
 
 def _arguments(words: list[str]) -> Items:
     """Flags by their long names, each with its values; words that belong to no flag by their place."""
     flags, positional = parse(words)
-    begins = {flag.index: flag.name for flag in flags} | {at: f"word {n}" for n, at in enumerate(positional, 1)}
+    begins = {flag.index: flag.name for flag in flags} | {
+        at: f"word {n}" for n, at in enumerate(positional, 1)
+    }
     arguments: Items = {}
     for begin, end in pairwise([*sorted(begins), len(words)]):
         name, count = canonical(begins[begin]) if words[begin].startswith("-") else begins[begin], 1
@@ -103,7 +107,9 @@ def meaning(value: Any) -> Any:
     """An item whatever its spelling: ``--flag=value`` and ``--flag value``, and JSON with any spaces, are the same."""
     if not isinstance(value, (str, list)):
         return value
-    flag, equals, text = value.partition("=") if isinstance(value, str) else (value[0], "=", " ".join(value[1:]))
+    flag, equals, text = (
+        value.partition("=") if isinstance(value, str) else (value[0], "=", " ".join(value[1:]))
+    )
     try:
         return canonical(flag), json.loads(text)
     except ValueError:
@@ -126,20 +132,28 @@ def storage_of(document: Any, path: str = "") -> dict[str, Any]:
 def holds_draft(storage: dict[str, Any]) -> bool:
     """Return whether an artifact is mounted where mpctl mounts drafts."""
     lists = [value for value in storage.values() if isinstance(value, list)]
-    return any(isinstance(entry, dict) and entry.get("mountPath") == DRAFT_MOUNT for value in lists for entry in value)
+    return any(
+        isinstance(entry, dict) and entry.get("mountPath") == DRAFT_MOUNT
+        for value in lists
+        for entry in value
+    )
 
 
 def storage_changes(before: Any, after: Any, *, own: bool) -> Iterator[FieldChange]:
     """Artifacts that differ. They are mpctl's own where either side has a staged draft."""
     stored_before, stored_after = storage_of(before), storage_of(after)
-    if stored_before != stored_after and own is (holds_draft(stored_before) or holds_draft(stored_after)):
+    if stored_before != stored_after and own is (
+        holds_draft(stored_before) or holds_draft(stored_after)
+    ):
         for path in sorted({*stored_before, *stored_after}):
             values = stored_before.get(path, MISSING), stored_after.get(path, MISSING)
             if values[0] != values[1]:
                 yield FieldChange(path, *values)
 
 
-def differences(before: Any, after: Any, *, own: bool, path: str = "", key: str = "") -> Iterator[FieldChange]:
+def differences(
+    before: Any, after: Any, *, own: bool, path: str = "", key: str = ""
+) -> Iterator[FieldChange]:
     """Fields that differ, artifacts aside: those that mpctl writes with ``own``, the others without."""
     if before == after and type(before) is type(after):
         return

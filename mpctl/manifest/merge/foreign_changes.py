@@ -15,7 +15,11 @@ from mpctl.manifest.draft_storage import VOLUME
 from mpctl.manifest.speculation.setting import Json
 
 _STORAGE = ("storageUri", "storageUris")
-_EMPTIED = ("args", "volumes", "volumeMounts")  # a list that held only what mpctl added goes with it
+_EMPTIED = (
+    "args",
+    "volumes",
+    "volumeMounts",
+)  # a list that held only what mpctl added goes with it
 # A template that held only the setting's variable goes with it; KServe's webhook has written `resources: {}` into it.
 _SHELL = {"containers": [{"name": "main"}]}
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"  # of kubectl rollout restart: fresh pods of the same service
@@ -28,7 +32,9 @@ def foreign_changes(before: str, after: str) -> tuple[str, ...]:
         return ("the number of documents",)
     return tuple(
         dict.fromkeys(
-            path for a, b in zip(documents_before, documents_after, strict=True) for path in _differences(a, b, "")
+            path
+            for a, b in zip(documents_before, documents_after, strict=True)
+            for path in _differences(a, b, "")
         )
     )
 
@@ -78,7 +84,9 @@ def documents_of(text: str) -> list[Any]:
 def _without_staging(value: Any) -> Any:
     if isinstance(value, dict):
         own_keys = (*_STORAGE, RESTARTED_AT)
-        unstaged = {key: _without_staging(inner) for key, inner in value.items() if key not in own_keys}
+        unstaged = {
+            key: _without_staging(inner) for key, inner in value.items() if key not in own_keys
+        }
         return {
             key: inner
             for key, inner in unstaged.items()

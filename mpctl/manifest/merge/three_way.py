@@ -66,7 +66,9 @@ def merge(target: str, live: str, written: str, recorded: Sequence[str]) -> Merg
     except (InputError, ValueError):  # not one service, or a setting that cannot be edited
         text = live
     if foreign_changes(live, text) or not _same_speculation(text, target):
-        raise ClashError([FieldChange("the speculative setting", "as mpctl left it", "as it is live")])
+        raise ClashError(
+            [FieldChange("the speculative setting", "as mpctl left it", "as it is live")]
+        )
     return MergeResult(text, kept_fields(target, text))
 
 
@@ -90,7 +92,10 @@ def _changes(before: str, after: str, *, own: bool) -> list[FieldChange]:
         return [FieldChange("the number of documents", len(documents_before), len(documents_after))]
     changes: list[FieldChange] = []
     for document, other in zip(documents_before, documents_after, strict=True):
-        changes += [*differences(document, other, own=own), *storage_changes(document, other, own=own)]
+        changes += [
+            *differences(document, other, own=own),
+            *storage_changes(document, other, own=own),
+        ]
     if own and not changes and not _same_speculation(before, after):
         return [FieldChange("the speculative setting", "as mpctl left it", "as it is live")]
     return changes
@@ -123,7 +128,9 @@ def _with_staging(value: Any, to: Any, storage: tuple[str, ...]) -> Any:
         others = [item for item in to if isinstance(item, dict)] if isinstance(to, list) else []
         named = {item.get("name"): item for item in others}
         return [
-            _with_staging(item, named.get(item.get("name")), storage) if isinstance(item, dict) else item
+            _with_staging(item, named.get(item.get("name")), storage)
+            if isinstance(item, dict)
+            else item
             for item in value
         ]
     if not isinstance(value, dict):
@@ -133,7 +140,9 @@ def _with_staging(value: Any, to: Any, storage: tuple[str, ...]) -> Any:
     for key in dict.fromkeys([*value, *(key for key in wanted if key in (*storage, *STAGED))]):
         if key in storage:
             result[key] = wanted.get(key, MISSING)
-        elif key in STAGED and any(map(is_staged, [*(value.get(key) or ()), *(wanted.get(key) or ())])):
+        elif key in STAGED and any(
+            map(is_staged, [*(value.get(key) or ()), *(wanted.get(key) or ())])
+        ):
             others = [item for item in value.get(key) or () if not is_staged(item)]
             items = [*others, *(item for item in wanted.get(key) or () if is_staged(item))]
             result[key] = items or (MISSING if key not in value or key not in wanted else [])
@@ -142,14 +151,21 @@ def _with_staging(value: Any, to: Any, storage: tuple[str, ...]) -> Any:
     return {key: inner for key, inner in result.items() if inner is not MISSING}
 
 
-def with_recorded_storage(document: dict[str, Any], recorded: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def with_recorded_storage(
+    document: dict[str, Any], recorded: Iterable[dict[str, Any]]
+) -> dict[str, Any]:
     """``document`` with its artifacts written as in the newest of ``recorded``, oldest first, that has no draft.
 
     Staging a draft turns ``storageUri`` into ``storageUris``; only a recorded manifest knows that it did. The document
     itself is returned where the recorded one loads other artifacts.
     """
     wanted = next(
-        (storage for earlier in reversed([*recorded]) if not holds_draft(storage := storage_of(earlier))), None
+        (
+            storage
+            for earlier in reversed([*recorded])
+            if not holds_draft(storage := storage_of(earlier))
+        ),
+        None,
     )
     present = storage_of(document)
     if wanted is None or wanted == present or _artifacts(wanted) != _artifacts(present):

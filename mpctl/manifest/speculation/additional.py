@@ -51,7 +51,9 @@ def remove_variable(text: str, engine: Engine) -> Cut:
     assert evaluated is not None
     assert evaluated.container is not None
     env = evaluated.container.need("env")
-    index = next(i for i, variable in enumerate(env.items()) if text_of(variable.get("name")) == VARIABLE)
+    index = next(
+        i for i, variable in enumerate(env.items()) if text_of(variable.get("name")) == VARIABLE
+    )
     if len(env.items()) > 1:
         return cut_item(text, env, index)
     if [key for key, _ in evaluated.container.pairs()] != ["env", "name"]:
@@ -60,7 +62,9 @@ def remove_variable(text: str, engine: Engine) -> Cut:
     containers = template.need("containers")
     if len(containers.items()) > 1:
         container_index = next(
-            i for i, container in enumerate(containers.items()) if text_of(container.get("name")) == CONTAINER
+            i
+            for i, container in enumerate(containers.items())
+            if text_of(container.get("name")) == CONTAINER
         )
         return cut_item(text, containers, container_index)
     if [key for key, _ in template.pairs()] != ["containers"]:
@@ -77,10 +81,16 @@ def without_variable(pod: dict[str, object], key: str) -> None:
     for container in containers:
         if isinstance(container, dict) and container.get("name") == CONTAINER:
             container.pop("args", None)
-            env = [variable for variable in container.get("env") or [] if variable.get("name") != VARIABLE]
+            env = [
+                variable
+                for variable in container.get("env") or []
+                if variable.get("name") != VARIABLE
+            ]
             container.pop("env", None)
             container.update({"env": env} if env else {})
-    template["containers"] = [container for container in containers if container != {"name": CONTAINER}]
+    template["containers"] = [
+        container for container in containers if container != {"name": CONTAINER}
+    ]
     if not template["containers"]:
         del template["containers"]
     if not template:

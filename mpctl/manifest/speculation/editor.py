@@ -39,14 +39,17 @@ class Editor:
         for cut in sorted(self.cuts, key=lambda cut: (cut.start, cut.end)):
             if cut.start < position:
                 raise self.engine.home.error(
-                    "two edits of this list overlap", hint="write every argument of the list on a line of its own"
+                    "two edits of this list overlap",
+                    hint="write every argument of the list on a line of its own",
                 )
             self._only_here(cut)
             parts += [self.text[position : cut.start], cut.text]
             position = cut.end
         return "".join(parts) + self.text[position:]
 
-    def rewrite(self, token: ArgumentToken, text: str, *, keep: int = 0, like: ArgumentToken | None = None) -> None:
+    def rewrite(
+        self, token: ArgumentToken, text: str, *, keep: int = 0, like: ArgumentToken | None = None
+    ) -> None:
         """Make the word say ``text``; its first ``keep`` characters are already right and stay as they are.
 
         ``like``: the word beside it whose quoting it follows when its own is only there for need.
@@ -86,10 +89,15 @@ class Editor:
         """Replace ``start:end`` of the value of ``item``; the text is escaped as its scalar needs it."""
         node = self._direct(item)
         if node.style == "" and node.flow and re.search(r"[\[\]{},]", new):
-            raise item.error("this unquoted script cannot hold the setting", hint="quote the script in the manifest")
+            raise item.error(
+                "this unquoted script cannot hold the setting",
+                hint="quote the script in the manifest",
+            )
         whole = pieces(self.text, item)
         position = whole[start - 1].end if start == end else whole[start].start
-        self.cut(position, position if start == end else whole[end - 1].end, escape(new, node.style))
+        self.cut(
+            position, position if start == end else whole[end - 1].end, escape(new, node.style)
+        )
 
     def remove(self, tokens: Seq[ArgumentToken]) -> None:
         self.removed += tokens
@@ -119,8 +127,12 @@ class Editor:
     def _remove_word(self, token: ArgumentToken, word: ShellWord) -> None:
         words, value = self.engine.words_of(token.item), token.item.text()
         before = max((other.end for other in words if other.end <= word.start), default=None)
-        if before is None:  # the first word of an evaluated argument: the separator behind it goes instead
-            self._splice(token.item, word.start, min(w.start for w in words if w.start > word.start), "")
+        if (
+            before is None
+        ):  # the first word of an evaluated argument: the separator behind it goes instead
+            self._splice(
+                token.item, word.start, min(w.start for w in words if w.start > word.start), ""
+            )
             return
         if not _SEPARATOR.fullmatch(value[before : word.start]):
             before = word.start
@@ -134,7 +146,9 @@ class Editor:
             self._insert_words(token.item, token.word, groups)
         elif token.word is not None:
             self._direct(token.listing)
-            self.cuts += listing.insert(self.text, token.listing, token.index, list(map(_shell_word, _flat(groups))))
+            self.cuts += listing.insert(
+                self.text, token.listing, token.index, list(map(_shell_word, _flat(groups)))
+            )
         else:
             self._direct(token.listing)
             self.cuts += listing.insert(self.text, token.listing, token.index, _flat(groups))
@@ -142,7 +156,11 @@ class Editor:
     def _alone(self, token: ArgumentToken) -> bool:
         """Return whether an evaluated argument is one word of one list item."""
         evaluated = self.engine.evaluated
-        return evaluated is not None and token.item != evaluated.value and len(evaluated.of(token.item)) == 1
+        return (
+            evaluated is not None
+            and token.item != evaluated.value
+            and len(evaluated.of(token.item)) == 1
+        )
 
     @property
     def appended_to(self) -> View | None:
@@ -153,7 +171,11 @@ class Editor:
 
     def _own_args(self) -> View | None:
         evaluated = self.engine.evaluated
-        return None if evaluated is None or evaluated.container is None else evaluated.container.get("args")
+        return (
+            None
+            if evaluated is None or evaluated.container is None
+            else evaluated.container.get("args")
+        )
 
     def _append_evaluated(self, groups: Seq[Seq[str]]) -> None:
         args, evaluated = self._own_args(), self.engine.evaluated
@@ -165,7 +187,9 @@ class Editor:
         elif evaluated.value is not None:
             present = evaluated.of(evaluated.value)
             if not present:
-                raise evaluated.value.error(f"{VARIABLE} is empty", hint="remove the variable; mpctl adds it again")
+                raise evaluated.value.error(
+                    f"{VARIABLE} is empty", hint="remove the variable; mpctl adds it again"
+                )
             self._insert_words(evaluated.value, present[-1], groups)
         else:
             self.cuts.append(add_variable(self.text, evaluated, " ".join(words)))
@@ -183,11 +207,14 @@ class Editor:
         args = self.engine.home.get(key)
         if args is None and listing.has_key(self.engine.home, key):
             raise self.engine.home.error(
-                f'"{key}" is empty', hint=f'write "{key}: []" or remove the line; nothing can be added to null'
+                f'"{key}" is empty',
+                hint=f'write "{key}: []" or remove the line; nothing can be added to null',
             )
         home = args if args is not None or key != "args" else self.engine.home.get("command")
         if home is None:
-            self.cuts.append(listing.add_key(self.text, self.document.root, self.engine.home, key, _flat(groups)))
+            self.cuts.append(
+                listing.add_key(self.text, self.document.root, self.engine.home, key, _flat(groups))
+            )
             return
         self._direct(home)
         self.cuts += listing.insert(self.text, home, len(home.items()) - 1, _flat(groups))
@@ -204,9 +231,14 @@ class Editor:
         node = self._direct(item)
         whole = pieces(self.text, item)
         separator = self._separator(item, after)
-        new = "".join(separator + escape(" ".join(map(_shell_word, group)), node.style) for group in groups)
+        new = "".join(
+            separator + escape(" ".join(map(_shell_word, group)), node.style) for group in groups
+        )
         if node.style == "" and node.flow and re.search(r"[\[\]{},]", new):
-            raise item.error("this unquoted script cannot hold the setting", hint="quote the script in the manifest")
+            raise item.error(
+                "this unquoted script cannot hold the setting",
+                hint="quote the script in the manifest",
+            )
         position = whole[after.end - 1].end
         self.cut(position, position, new)
 
@@ -239,7 +271,9 @@ class Editor:
             end = self._extent(anchored)
             inside = cut.start < anchored.end and anchored.start < cut.end
             if inside or anchored.start < cut.start == cut.end <= end:
-                raise _repeated(self.engine.home, f"anchor &{anchored.anchor} is used in other places")
+                raise _repeated(
+                    self.engine.home, f"anchor &{anchored.anchor} is used in other places"
+                )
 
     def _extent(self, node: Node) -> int:
         """Return the end of ``node`` for insertions: of a block list, the end of its last line."""
@@ -274,7 +308,12 @@ def _stays_plain(node: Scalar, text: str, keep: int) -> bool:
     if node.flow and re.search(r"[\[\]{},]", text):
         return False
     if keep or text.startswith(("--", "-sc")):
-        return ": " not in text and " #" not in text and not text.endswith(":") and text == text.strip()
+        return (
+            ": " not in text
+            and " #" not in text
+            and not text.endswith(":")
+            and text == text.strip()
+        )
     return plain_safe(text, flow=node.flow)
 
 

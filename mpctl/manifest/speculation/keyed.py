@@ -31,7 +31,9 @@ def keyed(document: Embedded, home: View, values: Any) -> Engine:
         raise home.error("two keys are one to YAML", hint="remove one of them")
     tokens = tuple(
         ArgumentToken(word, home, index, view)
-        for index, ((key, view), value) in enumerate(zip(home.pairs(), values.values(), strict=True))
+        for index, ((key, view), value) in enumerate(
+            zip(home.pairs(), values.values(), strict=True)
+        )
         for word in _words(key, value, view)
     )
     return Engine(home, tokens, None, None, {}, keyed=KeyedArguments(document))
@@ -42,7 +44,10 @@ def _words(key: str, value: Any, view: View) -> Iterator[str]:
     if isinstance(value, bool):
         yield f"--{key}" if value else f"--no-{key}"
     elif isinstance(value, dict | list):
-        raise view.error(f"vLLM gets this as Python's text, not as JSON: {key}", hint="write it as JSON in quotes")
+        raise view.error(
+            f"vLLM gets this as Python's text, not as JSON: {key}",
+            hint="write it as JSON in quotes",
+        )
     elif value is not None:
         yield from (f"--{key}", str(value))
 
@@ -55,14 +60,18 @@ def edited(text: str, engine: Engine, wanted: dict[str, Json] | None, style: Sty
     """
     assert engine.keyed is not None
     if style == "dotted":
-        raise InputError("a setting that is a key of a mapping is written as JSON", hint="leave the style out")
+        raise InputError(
+            "a setting that is a key of a mapping is written as JSON", hint="leave the style out"
+        )
     home, document = engine.home, engine.keyed.document
     keys = list(dict.fromkeys(engine.tokens[slot.flag.index].index for slot in slots(engine)))
     entries = home.pairs()
     cuts = []
     if wanted is not None:
         value = f"'{escape(spaced(wanted), chr(39))}'"
-        present = next((i for i in keys if entries[i][0].replace("_", "-") == "speculative-config"), None)
+        present = next(
+            (i for i in keys if entries[i][0].replace("_", "-") == "speculative-config"), None
+        )
         if present is None:
             cuts.append(add_lines(document.text, home, [f"speculative-config: {value}"]))
         else:
@@ -70,7 +79,9 @@ def edited(text: str, engine: Engine, wanted: dict[str, Json] | None, style: Sty
             cuts.append(Cut(node.start, node.end, value))
             keys.remove(present)
     cuts += [cut_entry(document.text, home, entries[i][0]) for i in keys]
-    for cut in sorted((document.cut(text, home, cut) for cut in cuts), key=lambda cut: cut.start, reverse=True):
+    for cut in sorted(
+        (document.cut(text, home, cut) for cut in cuts), key=lambda cut: cut.start, reverse=True
+    ):
         text = text[: cut.start] + cut.text + text[cut.end :]
     return text
 

@@ -43,7 +43,10 @@ def apply(editor: Editor, config: dict[str, Json] | None, style: Style | None) -
     if main is None:
         target = editor.appended_to
         bare = target is not None and target.scalar().style == ""
-        _append(editor, _pairs(config, chosen, SPECULATIVE, plain_json(config) if bare else spaced(config)))
+        _append(
+            editor,
+            _pairs(config, chosen, SPECULATIVE, plain_json(config) if bare else spaced(config)),
+        )
         return
     mine = [slot for slot in setting_slots if slot.kind == main]
     spared = mine if main == chosen == "dotted" else mine[-1:] if main == "json" else mine[:1]
@@ -55,7 +58,11 @@ def apply(editor: Editor, config: dict[str, Json] | None, style: Style | None) -
     else:
         flag = SPECULATIVE if main == "short" else spared[0].flag.written.partition(".")[0]
         bare = _unquoted(engine.tokens[spared[0].indexes[-1]])
-        _fill(editor, spared, _pairs(config, chosen, flag, plain_json(config) if bare else spaced(config)))
+        _fill(
+            editor,
+            spared,
+            _pairs(config, chosen, flag, plain_json(config) if bare else spaced(config)),
+        )
 
 
 def _main(setting_slots: tuple[Slot, ...]) -> Kind | None:
@@ -64,10 +71,14 @@ def _main(setting_slots: tuple[Slot, ...]) -> Kind | None:
     return next((kind for kind in order if kind in kinds), None)
 
 
-def _choose(config: dict[str, Json], style: Style | None, main: Kind | None, preferred: Style | None) -> Style:
+def _choose(
+    config: dict[str, Json], style: Style | None, main: Kind | None, preferred: Style | None
+) -> Style:
     odd = expressible(config)
     if style == "dotted" and odd is not None:
-        raise InputError(f'key "{odd}" cannot be written as a dotted flag', hint="use JSON for this setting")
+        raise InputError(
+            f'key "{odd}" cannot be written as a dotted flag', hint="use JSON for this setting"
+        )
     if style is not None:
         return style
     return "dotted" if "dotted" in (main, preferred) and odd is None else "json"
@@ -104,7 +115,9 @@ def _value(editor: Editor, slot: Slot, config: dict[str, Json]) -> None:
 
 
 def _unquoted(token: ArgumentToken) -> bool:
-    return token.item.scalar().style == "" and (token.word is not None or not token.text.startswith("{"))
+    return token.item.scalar().style == "" and (
+        token.word is not None or not token.text.startswith("{")
+    )
 
 
 def _put(editor: Editor, slot: Slot, written: str, value: str) -> None:
@@ -144,4 +157,6 @@ def _fill(editor: Editor, spared: list[Slot], pairs: list[Pair]) -> None:
     _drop(editor, spared[len(pairs) :])
     remaining = pairs[len(spared) :]
     last = spared[min(len(pairs), len(spared)) - 1]
-    editor.insert_after(editor.engine.tokens[last.indexes[-1]], _words(remaining, joined=last.flag.joined))
+    editor.insert_after(
+        editor.engine.tokens[last.indexes[-1]], _words(remaining, joined=last.flag.joined)
+    )

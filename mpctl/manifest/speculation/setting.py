@@ -21,12 +21,18 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 Style: TypeAlias = Literal["json", "dotted"]
 Kind: TypeAlias = Literal["json", "dotted", "short"]
 
-_SHORT = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
+_SHORT = {
+    "--spec-method": "method",
+    "--spec-model": "model",
+    "--spec-tokens": "num_speculative_tokens",
+}
 _SUFFIX = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 # Characters that YAML or a terminal may not show as themselves, and "$", to which Kubernetes and shells give a meaning.
-_UNSAFE = re.compile("[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|\\$")
+_UNSAFE = re.compile(
+    "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|\\$"
+)
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -102,12 +108,18 @@ def read(engine: Engine) -> dict[str, Json] | None:
                     f'{slot.flag.written} and "{key}" in the speculative config exclude each other',
                     hint="keep one of them; vLLM refuses to start with both",
                 )
-            value[key] = _tokens(engine, slot) if key == "num_speculative_tokens" else slot.flag.value
+            value[key] = (
+                _tokens(engine, slot) if key == "num_speculative_tokens" else slot.flag.value
+            )
     return None if value is None else normal(value)
 
 
 def _repeats(setting_slots: Sequence[Slot], slot: Slot) -> bool:
-    first = next(other for other in setting_slots if other.kind == "short" and other.flag.name == slot.flag.name)
+    first = next(
+        other
+        for other in setting_slots
+        if other.kind == "short" and other.flag.name == slot.flag.name
+    )
     return first is not slot
 
 
@@ -115,7 +127,9 @@ def _tokens(engine: Engine, slot: Slot) -> int:
     try:
         return int(slot.flag.value or "")
     except ValueError as error:
-        raise engine.tokens[slot.flag.index].item.error(f"{slot.flag.written} needs a whole number") from error
+        raise engine.tokens[slot.flag.index].item.error(
+            f"{slot.flag.written} needs a whole number"
+        ) from error
 
 
 def _main(engine: Engine, setting_slots: Sequence[Slot]) -> dict[str, Json] | None:
@@ -177,7 +191,9 @@ def dotted_value(text: str) -> Json:
         if suffixed is None:
             return int(text.strip())
         number, unit = suffixed.groups()
-        return int(number) * _BINARY[unit] if unit in _BINARY else int(float(number) * _DECIMAL[unit])
+        return (
+            int(number) * _BINARY[unit] if unit in _BINARY else int(float(number) * _DECIMAL[unit])
+        )
     except ValueError:
         return text
 
@@ -190,13 +206,17 @@ def normal(config: Mapping[str, Json]) -> dict[str, Json]:
 def check(config: Mapping[str, Any]) -> dict[str, Json]:
     """A copy of ``config`` that is certain to be JSON. Raises :class:`InputError` naming the setting."""
     if not config:
-        raise InputError("the speculative config is empty", hint="use --spec none to turn speculation off")
+        raise InputError(
+            "the speculative config is empty", hint="use --spec none to turn speculation off"
+        )
     try:
         copy = json.loads(json.dumps(dict(config), allow_nan=False))
     except (TypeError, ValueError) as error:
         raise InputError(f"the speculative config cannot be written as JSON: {error}") from error
     if not _text_keys(config):
-        raise InputError("the speculative config has a key that is not text", hint="JSON keys are text")
+        raise InputError(
+            "the speculative config has a key that is not text", hint="JSON keys are text"
+        )
     return normal(copy)
 
 
@@ -270,4 +290,10 @@ def dotted_text(value: Json) -> str:
 
 def _bare(text: str) -> bool:
     odd = _UNSAFE.search(text) or ": " in text or " #" in text
-    return bool(text) and text == text.strip() and not text.startswith("#") and not text.endswith(":") and not odd
+    return (
+        bool(text)
+        and text == text.strip()
+        and not text.startswith("#")
+        and not text.endswith(":")
+        and not odd
+    )

@@ -36,7 +36,9 @@ class Embedded:
         try:
             return yaml.safe_load(self.holder.text())
         except (yaml.YAMLError, ValueError) as error:
-            raise self.holder.error(f"not valid YAML: {error}", hint="write it without tabs and odd dates") from error
+            raise self.holder.error(
+                f"not valid YAML: {error}", hint="write it without tabs and odd dates"
+            ) from error
 
     def cut(self, text: str, home: View, cut: Cut) -> Cut:
         """A cut of this text as one of the file's ``text``. ``home``: a block mapping, indented as new lines are."""
@@ -45,7 +47,8 @@ class Embedded:
         first = line_start(self.text, home.node.entries[0][0].start) - before
         indent = text[line_start(text, whole[first].start) : whole[first].start]
         start, end = (
-            whole[at - before].start if at - before < len(whole) else whole[-1].end for at in (cut.start, cut.end)
+            whole[at - before].start if at - before < len(whole) else whole[-1].end
+            for at in (cut.start, cut.end)
         )
         return Cut(start, end, cut.text.replace("\n", eol_of(text) + indent))
 
@@ -57,14 +60,23 @@ def embedded(holder: View, repeated: tuple[object, ...]) -> Embedded:
         InputError: it is no literal block, or no single document.
     """
     node = holder.node
-    if not isinstance(node, Scalar) or node.style != "|" or any(node is other for other in repeated):
-        raise holder.error("this text cannot be edited as it is written", hint="write it as a literal block (|)")
+    if (
+        not isinstance(node, Scalar)
+        or node.style != "|"
+        or any(node is other for other in repeated)
+    ):
+        raise holder.error(
+            "this text cannot be edited as it is written", hint="write it as a literal block (|)"
+        )
     text = "\n" * node.line + node.value
     documents = parse(text, holder.file)
     if len(documents) != 1:
         raise holder.error(f"one document is expected in this text, it has {len(documents)}")
     if documents[0].repeated:
-        raise holder.error("anchors and aliases in this text are not read", hint="write the values where they are used")
+        raise holder.error(
+            "anchors and aliases in this text are not read",
+            hint="write the values where they are used",
+        )
     return Embedded(holder, text, View(holder.file, holder.path, documents[0].root))
 
 

@@ -10,7 +10,14 @@ import json
 import re
 from typing import Any
 
-from mpctl.manifest.text.list_items import Cut, break_before, content_end, eol_of, line_end, line_start
+from mpctl.manifest.text.list_items import (
+    Cut,
+    break_before,
+    content_end,
+    eol_of,
+    line_end,
+    line_start,
+)
 from mpctl.manifest.text.view import View
 from mpctl.manifest.text.yaml_tree import Mapping, Node, Sequence
 
@@ -36,11 +43,16 @@ def add_item(text: str, view: View, lines: list[str]) -> Cut:
     """A new item behind the last of a block list, of these lines."""
     node = view.node
     if not isinstance(node, Sequence) or node.flow or not node.items:
-        raise view.error("this list cannot be extended", hint="write it in block form, each item behind its own dash")
+        raise view.error(
+            "this list cannot be extended",
+            hint="write it in block form, each item behind its own dash",
+        )
     last = node.items[-1]
     head = text[line_start(text, last.start) : last.start]
     if head.strip() != "-":
-        raise view.error("the list's last item shares its line", hint="put every item on lines of its own")
+        raise view.error(
+            "the list's last item shares its line", hint="put every item on lines of its own"
+        )
     end = line_end(text, content_end(text, last))
     eol = eol_of(text)
     return Cut(end, end, eol + item_text(head, lines, eol))
@@ -58,10 +70,16 @@ def cut_entry(text: str, home: View, key: str) -> Cut:
     name, value = next((n, v) for n, v in entries if n.value == key)
     following = entries[1][0].start if name is entries[0][0] and len(entries) > 1 else None
     before = text[line_start(text, name.start) : name.start].strip()
-    if before == "-" and following is not None and not text[content_end(text, value) : following].strip():
+    if (
+        before == "-"
+        and following is not None
+        and not text[content_end(text, value) : following].strip()
+    ):
         return Cut(name.start, following, "")
     if before:
-        raise home.error(f'"{key}" shares its line with another entry', hint="put every key on a line of its own")
+        raise home.error(
+            f'"{key}" shares its line with another entry', hint="put every key on a line of its own"
+        )
     return cut_lines(text, name, max(content_end(text, value), name.end))
 
 
@@ -102,5 +120,7 @@ def _scalar(value: str) -> str:
 def _block_mapping(view: View) -> Mapping:
     node = view.node
     if not isinstance(node, Mapping) or node.flow or not node.entries:
-        raise view.error("this mapping cannot be extended", hint="write it in block form, one key per line")
+        raise view.error(
+            "this mapping cannot be extended", hint="write it in block form, one key per line"
+        )
     return node

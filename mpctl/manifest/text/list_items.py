@@ -29,13 +29,19 @@ def insert(text: str, view: View, index: int, texts: Seq[str]) -> list[Cut]:
     node = _sequence(view)
     style = _style(node, index, text)
     if node.flow:
-        return [_insert_flow(text, node, index, [spell(item_text, style, flow=True) for item_text in texts])]
+        return [
+            _insert_flow(
+                text, node, index, [spell(item_text, style, flow=True) for item_text in texts]
+            )
+        ]
     item = View(view.file, f"{view.path}[{index}]", node.items[index])
     dash = _dash(text, item)
     begin = line_start(text, dash)
     end = line_end(text, content_end(text, node.items[index]))
     head = _own_break(text, begin, dash, item) + text[begin : dash + 1] + " "
-    return [Cut(end, end, "".join(head + spell(item_text, style, flow=False) for item_text in texts))]
+    return [
+        Cut(end, end, "".join(head + spell(item_text, style, flow=False) for item_text in texts))
+    ]
 
 
 def _insert_flow(text: str, node: Sequence, index: int, spelled: Seq[str]) -> Cut:
@@ -68,7 +74,9 @@ def remove(text: str, home: View, view: View, indexes: Collection[int]) -> list[
     return cuts
 
 
-def _remove_flow(text: str, node: Sequence, indexes: Seq[int], remaining: Seq[int]) -> Iterator[Cut]:
+def _remove_flow(
+    text: str, node: Sequence, indexes: Seq[int], remaining: Seq[int]
+) -> Iterator[Cut]:
     items = node.items
     if not remaining:
         tail = re.compile(r"\s*,").match(text, items[-1].end)
@@ -79,7 +87,9 @@ def _remove_flow(text: str, node: Sequence, indexes: Seq[int], remaining: Seq[in
     if leading and "#" not in text[items[0].start : first.start]:
         yield Cut(items[0].start, first.start, "")
         leading = []
-    for i in leading:  # a comment stands among them: take each item with the comma behind it, leave the rest
+    for i in (
+        leading
+    ):  # a comment stands among them: take each item with the comma behind it, leave the rest
         yield Cut(items[i].start, items[i].end, "")
         yield _comma(text, items[i].end)
     for i in indexes:
@@ -139,7 +149,9 @@ def add_key(text: str, root: Node, home: View, key: str, texts: Seq[str]) -> Cut
         end = parent.entries[-1][1].end
         return Cut(end, end, f", {mark}{key}{mark}: [ {items} ]")
     named = {name.value: (name, value) for name, value in parent.entries}
-    name, value = next((named[anchor] for anchor in _ANCHORS if anchor in named), parent.entries[-1])
+    name, value = next(
+        (named[anchor] for anchor in _ANCHORS if anchor in named), parent.entries[-1]
+    )
     column = name.start - line_start(text, name.start)
     end = line_end(text, max(content_end(text, value), name.end))
     eol = eol_of(text)
@@ -147,7 +159,8 @@ def add_key(text: str, root: Node, home: View, key: str, texts: Seq[str]) -> Cut
     return Cut(
         end,
         end,
-        f"{eol}{' ' * column}{key}:" + "".join(dash + spell(item_text, "'", flow=False) for item_text in texts),
+        f"{eol}{' ' * column}{key}:"
+        + "".join(dash + spell(item_text, "'", flow=False) for item_text in texts),
     )
 
 
@@ -173,7 +186,11 @@ def _offset(text: str, root: Node) -> int:
 
 def _style(node: Sequence, index: int, text: str) -> str:
     """The quoting of the last item up to ``index`` that is on one line; a list of none is quoted."""
-    styles = [scalar.style for item in node.items[: index + 1] if isinstance(scalar := resolve(item), Scalar)]
+    styles = [
+        scalar.style
+        for item in node.items[: index + 1]
+        if isinstance(scalar := resolve(item), Scalar)
+    ]
     inline = [style for style in styles if style not in ("|", ">")]
     if inline:
         return inline[-1]
@@ -229,14 +246,18 @@ def eol_of(text: str) -> str:
 def _dash(text: str, item: View) -> int:
     dash = len(text[: item.node.start].rstrip()) - 1
     if dash < 0 or text[dash] != "-":
-        raise item.error("this list item cannot be edited safely", hint="write it directly after its dash")
+        raise item.error(
+            "this list item cannot be edited safely", hint="write it directly after its dash"
+        )
     return dash
 
 
 def _own_break(text: str, begin: int, dash: int, item: View) -> str:
     gap = break_before(text, begin)
     if not gap or text[begin:dash].strip(" "):
-        raise item.error("this list item shares its line", hint="put every item of the list on its own line")
+        raise item.error(
+            "this list item shares its line", hint="put every item of the list on its own line"
+        )
     return gap
 
 

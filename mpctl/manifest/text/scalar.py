@@ -19,7 +19,9 @@ _HEADER = re.compile(r"[|>]([+-]?)([1-9]?)([+-]?)[ \t]*(?:#[^\r\n]*)?(?:\r\n|\n|
 _PLAIN = re.compile(r"(?:--?[A-Za-z]|[A-Za-z/])[A-Za-z0-9_./@%+=:~{}\"\[\]-]*")
 _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
 # YAML 1.2.2, section 5.7, "Escaped Characters".
-_ESCAPES = dict(zip('0abt\tnvfre "/\\N_LP', '\0\a\b\t\t\n\v\f\r\x1b "/\\\x85\xa0\u2028\u2029', strict=True))
+_ESCAPES = dict(
+    zip('0abt\tnvfre "/\\N_LP', '\0\a\b\t\t\n\v\f\r\x1b "/\\\x85\xa0\u2028\u2029', strict=True)
+)
 _HEX = {"x": 2, "u": 4, "U": 8}
 
 
@@ -37,12 +39,17 @@ def pieces(text: str, view: View) -> tuple[Piece, ...]:
     node = view.scalar()
     start = _PROPERTIES.match(text, node.start, node.end)
     begin = node.start if start is None else start.end()
-    candidates = _block(text, begin, node) if node.style in ("|", ">") else [_flow(text, begin, node.end, node.style)]
+    candidates = (
+        _block(text, begin, node)
+        if node.style in ("|", ">")
+        else [_flow(text, begin, node.end, node.style)]
+    )
     for reading in candidates:
         if "".join(piece.char for piece in reading) == node.value:
             return tuple(reading)
     raise view.error(
-        "this text cannot be edited safely as it is quoted", hint="write it as a quoted or literal (|) string"
+        "this text cannot be edited safely as it is quoted",
+        hint="write it as a quoted or literal (|) string",
     )
 
 
@@ -104,7 +111,9 @@ def _block(text: str, start: int, node: Scalar) -> list[list[Piece]]:
         stop, after = (node.end, node.end) if cut is None else (cut.start(), cut.end())
         lines.append((position, stop, after))
         position = after
-    depths = [len(text[a:b]) - len(text[a:b].lstrip(" ")) for a, b, _ in lines if text[a:b].strip(" ")]
+    depths = [
+        len(text[a:b]) - len(text[a:b].lstrip(" ")) for a, b, _ in lines if text[a:b].strip(" ")
+    ]
     indents = range(1, min(depths, default=0) + 1) if header.group(2) else depths[:1]
     return [_trim(_lines(text, lines, indent, node.style), node.value) for indent in indents]
 

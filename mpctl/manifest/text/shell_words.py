@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 _OPERATOR = re.compile(r"&&|\|\||;;|[;&|()\n]")
 _REDIRECT = re.compile(r"&>>|&>|<<<|<<-|<<|>>|>&|<&|>\||<>|[<>]")
 _ASSIGN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])|\$\{([A-Za-z_@*][A-Za-z0-9_]*)(?:(:?-)([^{}$]*))?\}")
+_NAME = re.compile(
+    r"\$([A-Za-z_][A-Za-z0-9_]*|[0-9@*#?$!-])|\$\{([A-Za-z_@*][A-Za-z0-9_]*)(?:(:?-)([^{}$]*))?\}"
+)
 _SAFE = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 
 

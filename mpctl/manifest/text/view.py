@@ -21,7 +21,9 @@ class View:
     node: Node
 
     def error(self, message: str, *, hint: str | None = None) -> InputError:
-        return InputError(message, file=self.file, line=self.node.line, field=self.path or None, hint=hint)
+        return InputError(
+            message, file=self.file, line=self.node.line, field=self.path or None, hint=hint
+        )
 
     def get(self, key: str) -> View | None:
         """The value under ``key``; None when it is missing or null. Raises when this is no mapping."""
@@ -33,7 +35,10 @@ class View:
         child = None
         for name, value in node.entries:
             if name.value == "<<":
-                raise self.error("merge keys (<<) are not supported", hint="write the merged keys out in this mapping")
+                raise self.error(
+                    "merge keys (<<) are not supported",
+                    hint="write the merged keys out in this mapping",
+                )
             if name.value == key:
                 child = value
         if child is None or _null(child):
@@ -59,7 +64,9 @@ class View:
         node = resolve(self.node)
         if not isinstance(node, Sequence):
             raise self.error("expected a list here")
-        return tuple(View(self.file, f"{self.path}[{i}]", item) for i, item in enumerate(node.items))
+        return tuple(
+            View(self.file, f"{self.path}[{i}]", item) for i, item in enumerate(node.items)
+        )
 
     def items_at(self, *keys: str) -> tuple[View, ...]:
         """The items of the list under a path of keys; none when any step is missing."""
@@ -70,7 +77,10 @@ class View:
         node = resolve(self.node)
         if not isinstance(node, Mapping):
             raise self.error("expected a mapping here")
-        return tuple((key.value, View(self.file, f"{self.path}.{key.value}", value)) for key, value in node.entries)
+        return tuple(
+            (key.value, View(self.file, f"{self.path}.{key.value}", value))
+            for key, value in node.entries
+        )
 
     def scalar(self) -> Scalar:
         node = resolve(self.node)

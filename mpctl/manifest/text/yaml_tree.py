@@ -124,7 +124,9 @@ def _data(node: Node, made: dict[int, Any]) -> Any:
     return made[id(resolved)]
 
 
-@lru_cache(maxsize=16)  # an edit is verified by reading its result, which the caller then reads again
+@lru_cache(
+    maxsize=16
+)  # an edit is verified by reading its result, which the caller then reads again
 def parse(text: str, file: str) -> tuple[Document, ...]:
     """The non-empty documents of ``text``. Raises :class:`InputError` with the line for what is not usable YAML."""
     try:
@@ -133,13 +135,17 @@ def parse(text: str, file: str) -> tuple[Document, ...]:
         mark = error.problem_mark or error.context_mark
         reason = error.problem or error.context or "syntax error"
         line = None if mark is None else mark.line + 1
-        raise InputError(f"not valid YAML: {reason}", file=file, line=line, hint=_TEMPLATE_HINT) from error
+        raise InputError(
+            f"not valid YAML: {reason}", file=file, line=line, hint=_TEMPLATE_HINT
+        ) from error
     except YAMLError as error:
         position = getattr(error, "position", None)
         line = None if not isinstance(position, int) else text.count("\n", 0, position) + 1
         raise InputError("not valid YAML: unprintable character", file=file, line=line) from error
     except RecursionError as error:
-        raise InputError("the YAML is nested too deep", file=file, hint="remove the nested lists") from error
+        raise InputError(
+            "the YAML is nested too deep", file=file, hint="remove the nested lists"
+        ) from error
     return tuple(d for d in _Builder(file, iter(events)).documents() if not _empty(d.root))
 
 
@@ -150,7 +156,9 @@ def _events(text: str) -> list[Event]:
             return list(_shallow(YAML(typ="safe", pure=True).parse(text)))
         except MarkedYAMLError as error:
             index = -1 if error.problem_mark is None else error.problem_mark.index
-            before = text[max(text.rfind("\n", 0, index), text.rfind("\r", 0, index)) + 1 : max(index, 0)]
+            before = text[
+                max(text.rfind("\n", 0, index), text.rfind("\r", 0, index)) + 1 : max(index, 0)
+            ]
             if text[index : index + 1] != "\t" or not before.strip():
                 raise
             following = text[index:].lstrip("\t")
@@ -203,7 +211,10 @@ class _Builder:
         tag = event.tag
         if tag and tag != "!" and not str(tag).startswith(_CORE):
             raise InputError(
-                f"custom tag {tag} has no meaning for Kubernetes", file=self.file, line=line, hint="remove the tag"
+                f"custom tag {tag} has no meaning for Kubernetes",
+                file=self.file,
+                line=line,
+                hint="remove the tag",
             )
         start, end = event.start_mark.index, event.end_mark.index
         anchor, before = event.anchor, self.values
@@ -222,11 +233,16 @@ class _Builder:
     def alias(self, event: AliasEvent, line: int) -> Alias:
         target = self.anchors.get(event.anchor)
         if target is None:
-            raise InputError(f"alias *{event.anchor} has no anchor before it", file=self.file, line=line)
+            raise InputError(
+                f"alias *{event.anchor} has no anchor before it", file=self.file, line=line
+            )
         self.values += self.sizes[event.anchor]
         if self.values > _VALUES:
             raise InputError(
-                f"aliases make more than {_VALUES} values of this file", file=self.file, line=line, hint="write it out"
+                f"aliases make more than {_VALUES} values of this file",
+                file=self.file,
+                line=line,
+                hint="write it out",
             )
         self.repeated.append(target)
         return Alias(target, event.start_mark.index, event.end_mark.index, line)
@@ -250,7 +266,10 @@ class _Builder:
             key = resolve(self.node(event))
             if not isinstance(key, Scalar):
                 raise InputError(
-                    "a key that is not plain text cannot be read", file=self.file, line=key.line, hint=_TEMPLATE_HINT
+                    "a key that is not plain text cannot be read",
+                    file=self.file,
+                    line=key.line,
+                    hint=_TEMPLATE_HINT,
                 )
             if key.value in keys:
                 raise InputError(
@@ -263,7 +282,11 @@ class _Builder:
             keys.add(key.value)
             entries.append((key, self.node(next(self.events))))
         self.depth -= flow
-        end = event.end_mark.index if flow or not entries else max(entries[-1][1].end, entries[-1][0].end)
+        end = (
+            event.end_mark.index
+            if flow or not entries
+            else max(entries[-1][1].end, entries[-1][0].end)
+        )
         return Mapping(tuple(entries), flow, start, end, line, opening.anchor)
 
 
@@ -304,5 +327,7 @@ def dump(record: abc.Mapping[str, Any]) -> str:
     """
     import yaml
 
-    text: str = yaml.safe_dump(dict(record), sort_keys=True, default_flow_style=False, width=2**31, allow_unicode=False)
+    text: str = yaml.safe_dump(
+        dict(record), sort_keys=True, default_flow_style=False, width=2**31, allow_unicode=False
+    )
     return text

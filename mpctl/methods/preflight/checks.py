@@ -15,7 +15,11 @@ from mpctl.methods.spec import Spec
 
 CheckVerdict = Literal["ok", "warn", "mismatch", "unknown"]
 
-RULES: tuple[PreflightRule, ...] = (*engine_rules.RULES, *draft_rules.RULES, *engine_rules.TRAFFIC_RULES)
+RULES: tuple[PreflightRule, ...] = (
+    *engine_rules.RULES,
+    *draft_rules.RULES,
+    *engine_rules.TRAFFIC_RULES,
+)
 # Facts that only decide how bad a mismatch is, not whether there is one.
 _REFINE = frozenset({"engine_version", "v2_runner"})
 
@@ -59,9 +63,13 @@ def match(spec: Spec, facts: ServiceFacts) -> tuple[DraftCheck, ...]:
 def _check(rule: PreflightRule, spec: Spec, facts: ServiceFacts) -> DraftCheck:
     finding = rule.check(spec, facts)
     if finding is not None:
-        return DraftCheck(rule.id, "mismatch" if finding.severity == "refuse" else "warn", finding.reason)
+        return DraftCheck(
+            rule.id, "mismatch" if finding.severity == "refuse" else "warn", finding.reason
+        )
     missing = [
-        name.replace("_", " ").replace(".", " ") for name in rule.unknown_facts(spec, facts) if name not in _REFINE
+        name.replace("_", " ").replace(".", " ")
+        for name in rule.unknown_facts(spec, facts)
+        if name not in _REFINE
     ]
     if missing:
         return DraftCheck(rule.id, "unknown", f"not known: {', '.join(missing)}")

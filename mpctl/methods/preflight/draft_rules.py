@@ -36,7 +36,9 @@ _STORED = re.compile(
     re.IGNORECASE,
 )
 # Words and dates at the end of a name that mean other weights, not the same ones stored in another way.
-_RETRAINED = re.compile(r"[-_](?:base|chat|coder|distill|instruct|it|math|thinking|vl|\d{4})(?=$|[-_.])")
+_RETRAINED = re.compile(
+    r"[-_](?:base|chat|coder|distill|instruct|it|math|thinking|vl|\d{4})(?=$|[-_.])"
+)
 # A path into the hub's cache, whose last part is a commit.
 _CACHED = re.compile(r"models--[^/]+?--([^/]+)/snapshots/")
 _OWN_HEAD = both(names_draft, where(lambda method: method.for_one_target))
@@ -66,14 +68,22 @@ def _draft_missing(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     needs = method_of(spec).needs_draft
     if spec.draft is not None or needs == "optional":
         return None
-    what = "a head trained for the target" if needs == "head" else "a smaller model with the target's tokenizer"
+    what = (
+        "a head trained for the target"
+        if needs == "head"
+        else "a smaller model with the target's tokenizer"
+    )
     return "refuse", f"{spec.method} needs {what}, and no draft is named"
 
 
 def _method_taken_from_name(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """The engine overrides the method when the draft's path contains eagle-, eagle3, dflash or dspark."""
     taken = method_by_name(spec.draft or "")
-    return ("warn", f"the engine will run '{spec.draft}' as {taken}, not as {spec.method}") if taken else None
+    return (
+        ("warn", f"the engine will run '{spec.draft}' as {taken}, not as {spec.method}")
+        if taken
+        else None
+    )
 
 
 def _draft_kind(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -89,7 +99,10 @@ def _draft_kind(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _in_one_pass(spec: Spec) -> bool:
     """Return whether the method drafts in one pass, by itself or by its setting."""
-    return method_of(spec).parallel_drafting == "required" or spec.settings.get("parallel_drafting") is True
+    return (
+        method_of(spec).parallel_drafting == "required"
+        or spec.settings.get("parallel_drafting") is True
+    )
 
 
 # Families whose configuration has mrope_section (vLLM 0.32.0, models with SupportsMRoPE).
@@ -104,7 +117,11 @@ def _mrope(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Draft models, and heads that draft in one pass, take positions of one dimension; by the draft's configuration,
     else a draft model by its family."""
     mrope = facts.draft.mrope
-    by_family = mrope is None and _SMALL_MODEL(spec) and _MROPE.search(facts.draft.family or spec.draft or "")
+    by_family = (
+        mrope is None
+        and _SMALL_MODEL(spec)
+        and _MROPE.search(facts.draft.family or spec.draft or "")
+    )
     if not (mrope or by_family):
         return None
     how = "" if mrope else ", as its family does"
@@ -122,7 +139,10 @@ def _takes_slots(spec: Spec) -> bool:
 def _has_parallel_form(spec: Spec) -> bool:
     """Return whether a head of this kind may have been trained for the method that drafts in one pass."""
     engine_method = method_of(spec).engine_method
-    return any(row.parallel_drafting == "required" and row.engine_method == engine_method for row in METHODS.values())
+    return any(
+        row.parallel_drafting == "required" and row.engine_method == engine_method
+        for row in METHODS.values()
+    )
 
 
 def _parallel_drafting(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -144,7 +164,10 @@ def _draft_context(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     version = parse_version(facts.engine_version)
     stretched = method_of(spec).positions_stretched_since
     if stretched is not None and version is not None and version >= stretched:
-        return "warn", f"{reason}: this engine stretches the head's positions, but it was not trained beyond {context}"
+        return (
+            "warn",
+            f"{reason}: this engine stretches the head's positions, but it was not trained beyond {context}",
+        )
     if facts.v2_runner is False:
         return "warn", f"{reason}: Model Runner V1 stops speculating on longer requests"
     return "refuse", f"{reason}: longer requests crash the engine (illegal memory access)"
@@ -157,9 +180,15 @@ def _draft_max_model_len(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         return None
     for name, context in (("served", facts.served_context), ("draft's", facts.draft.context)):
         if context is not None and limit > context:
-            return "refuse", f"max_model_len is {limit} in the configuration, above the {name} context of {context}"
+            return (
+                "refuse",
+                f"max_model_len is {limit} in the configuration, above the {name} context of {context}",
+            )
     if method_of(spec).max_model_len_fails:
-        return "warn", f"max_model_len={limit} with an {spec.method} head stopped the engine in published runs"
+        return (
+            "warn",
+            f"max_model_len={limit} with an {spec.method} head stopped the engine in published runs",
+        )
     return None
 
 
@@ -186,13 +215,18 @@ def _draft_size(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         return "refuse", f"{ratio}: a draft that costs as much as the target or more saves nothing"
     if target / draft < 8:
         return "warn", f"{ratio}, larger than 1:8"
-    return "warn", f"{ratio}, smaller than 1:12; published pairs gained at 1:19 and 1:57 all the same"
+    return (
+        "warn",
+        f"{ratio}, smaller than 1:12; published pairs gained at 1:19 and 1:57 all the same",
+    )
 
 
 def _kv_dtype_mismatch(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """A draft that sees other KV values than it was trained on is accepted less."""
     dtype = spec.settings.get("kv_cache_dtype") or facts.draft.kv_cache_dtype
-    if dtype is None or _FP8.get(dtype, dtype) == _FP8.get(facts.kv_cache_dtype, facts.kv_cache_dtype):
+    if dtype is None or _FP8.get(dtype, dtype) == _FP8.get(
+        facts.kv_cache_dtype, facts.kv_cache_dtype
+    ):
         return None
     return "warn", f"the draft's KV cache is {dtype}, the target's {facts.kv_cache_dtype}"
 
@@ -210,7 +244,10 @@ def _mtp_layers(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Without a checkpoint of its own, mtp takes the layers from the target's; the engine exits where it has none."""
     layers, k = facts.target.mtp_layers or 0, spec.k or 0
     if layers == 0:
-        return "refuse", "the target has no MTP layers, and the engine exits at start-up without them"
+        return (
+            "refuse",
+            "the target has no MTP layers, and the engine exits at start-up without them",
+        )
     if k > layers and k % layers:
         reason = f"K={k} is no multiple of the target's {layers} MTP layers, and the engine exits at start-up"
         return "refuse", reason, f"set num_speculative_tokens to {layers} or a multiple of it"
@@ -236,7 +273,10 @@ def _draft_vocabulary(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     if count is not None and whole is not None and count > whole:
         return "refuse", f"the head proposes {count} tokens, the target knows {whole}"
     if rows is not None and rows != count:
-        return "refuse", f"the head proposes {count} tokens, its table to the target's tokens has {rows} rows"
+        return (
+            "refuse",
+            f"the head proposes {count} tokens, its table to the target's tokens has {rows} rows",
+        )
     return None
 
 
@@ -280,7 +320,9 @@ PAIR_RULES = (
             "refuse",
             "the draft's tokenizer ({facts.draft.tokenizer_digest:.12}) is not the target's "
             "({facts.target.tokenizer_digest:.12})",
-            lambda spec, facts: _tokens_differ(spec, facts.target.tokenizer_digest, facts.draft.tokenizer_digest),
+            lambda spec, facts: _tokens_differ(
+                spec, facts.target.tokenizer_digest, facts.draft.tokenizer_digest
+            ),
         ),
         source="vLLM 0.32.0, verify_equal_vocab_size_if_draft_model; PR #24322",
         todo="choose a draft with the target's tokenizer; a draft model may also set use_heterogeneous_vocab=true",
@@ -294,7 +336,9 @@ PAIR_RULES = (
             "refuse",
             "the draft's added tokens ({facts.draft.added_tokens_digest:.12}) are not the target's "
             "({facts.target.added_tokens_digest:.12})",
-            lambda spec, facts: _tokens_differ(spec, facts.target.added_tokens_digest, facts.draft.added_tokens_digest),
+            lambda spec, facts: _tokens_differ(
+                spec, facts.target.added_tokens_digest, facts.draft.added_tokens_digest
+            ),
         ),
         source="same vocabulary, other special tokens: turns end elsewhere and think blocks open elsewhere",
         todo="choose a draft of the same release of the target's family",
@@ -321,7 +365,8 @@ PAIR_RULES = (
             "refuse",
             "the draft reads {facts.draft.vocab} tokens, the target's vocabulary has {facts.target.vocab}",
             lambda spec, facts: (
-                facts.target.vocab != facts.draft.vocab and spec.settings.get("use_heterogeneous_vocab") is not True
+                facts.target.vocab != facts.draft.vocab
+                and spec.settings.get("use_heterogeneous_vocab") is not True
             ),
         ),
         source="vLLM 0.32.0: verify_equal_vocab_size_if_draft_model; heads share the target's embedding",
@@ -409,7 +454,10 @@ RULES = (
         _method_taken_from_name,
         source="vLLM 0.32.0, SpeculativeConfig: for these methods the draft's name decides",
         todo="use the method the name says, or rename the directory",
-        applies=both(names_draft, where(lambda method: METHODS[str(method.engine_method)].name_marker is None)),
+        applies=both(
+            names_draft,
+            where(lambda method: METHODS[str(method.engine_method)].name_marker is None),
+        ),
     ),
     PreflightRule(
         "draft-max-model-len",
@@ -422,7 +470,9 @@ RULES = (
     PreflightRule(
         "family-mismatch",
         Fires(
-            "warn", "the draft is of family {facts.draft.family}, the target of {facts.target.family}", _family_mismatch
+            "warn",
+            "the draft is of family {facts.draft.family}, the target of {facts.target.family}",
+            _family_mismatch,
         ),
         source="Alauda guide, prerequisites: architecture, tokenizer and base version must match; mismatch is silent",
         todo="choose a draft made for this target; first-position acceptance under 30 % confirms a mismatch",
@@ -448,7 +498,10 @@ RULES = (
         source="vLLM 0.32.0, llm_base_proposer.py, _raise_if_mrope; vllm-ascend #14453, #14666; speculators #570",
         todo="use the target's MTP layers or an eagle3 head, or a draft without mrope_section in its config.json",
         asks=("draft.mrope",),
-        applies=both(where(lambda method: method.v1_runner), lambda spec: names_draft(spec) and _takes_slots(spec)),
+        applies=both(
+            where(lambda method: method.v1_runner),
+            lambda spec: names_draft(spec) and _takes_slots(spec),
+        ),
     ),
     PreflightRule(
         "draft-size",

@@ -24,7 +24,9 @@ Json = Mapping[str, Any]
 
 SHUTDOWN_TIMEOUT_SINCE = (0, 18, 0)
 ANSWER_S = 1800  # of a long stream; the default of what the stacks render
-PRE_STOP_S = 15  # until every proxy of a gateway has dropped the endpoint, as KServe's presets have it
+PRE_STOP_S = (
+    15  # until every proxy of a gateway has dropped the endpoint, as KServe's presets have it
+)
 MARGIN_S = 15  # for the engine's own end after its last request
 SHORT_S = 60  # KServe's timeout of a route that nobody set; an answer of 1024 tokens takes as long on an L4
 _DEFAULT_GRACE_S = 30  # of Kubernetes
@@ -58,7 +60,12 @@ def pod_end(pod: Json, container: Json) -> PodEnd:
     hook = (container.get("lifecycle") or {}).get("preStop")
     grace = pod.get("terminationGracePeriodSeconds")
     length, waits = _hook(hook) if hook else (None, False)
-    return PodEnd(float(_DEFAULT_GRACE_S if grace is None else grace), length, waits, limits_s[-1] if limits_s else 0.0)
+    return PodEnd(
+        float(_DEFAULT_GRACE_S if grace is None else grace),
+        length,
+        waits,
+        limits_s[-1] if limits_s else 0.0,
+    )
 
 
 def _hook(hook: Json) -> tuple[float, bool]:
@@ -70,7 +77,9 @@ def _hook(hook: Json) -> tuple[float, bool]:
     return (float(slept[1]), False) if slept else (0.0, True)
 
 
-def lost_requests(end: PodEnd, *, image: str | None = None, answer_s: float | None = None) -> tuple[str, ...]:
+def lost_requests(
+    end: PodEnd, *, image: str | None = None, answer_s: float | None = None
+) -> tuple[str, ...]:
     """Return why a pod that stops loses requests of users; empty where it loses none. ``answer_s``: the longest answer
     that the route to it lets pass, None when unknown."""
     gaps = []
@@ -79,7 +88,11 @@ def lost_requests(end: PodEnd, *, image: str | None = None, answer_s: float | No
     if not end.shutdown_s and not end.waits:
         version = parse_version(image)
         old = version is not None and version < SHUTDOWN_TIMEOUT_SINCE
-        why = f"vLLM {show(version)} knows no --shutdown-timeout" if version and old else "no --shutdown-timeout"
+        why = (
+            f"vLLM {show(version)} knows no --shutdown-timeout"
+            if version and old
+            else "no --shutdown-timeout"
+        )
         gaps.append(f"{why}: the engine aborts the requests that it serves when its pod stops")
     needed = (end.pre_stop_s or 0.0) + end.shutdown_s
     if end.shutdown_s and end.grace_s < needed:
@@ -87,9 +100,13 @@ def lost_requests(end: PodEnd, *, image: str | None = None, answer_s: float | No
             f"terminationGracePeriodSeconds {end.grace_s:.0f} ends before preStop ({end.pre_stop_s or 0:.0f} s) and "
             f"--shutdown-timeout ({end.shutdown_s:.0f} s)"
         )
-    drains = end.grace_s if end.waits else min(end.shutdown_s, end.grace_s - (end.pre_stop_s or 0.0))
+    drains = (
+        end.grace_s if end.waits else min(end.shutdown_s, end.grace_s - (end.pre_stop_s or 0.0))
+    )
     if (end.shutdown_s or end.waits) and end.grace_s >= needed and answer_s and drains < answer_s:
-        gaps.append(f"an answer may take {answer_s:.0f} s, a stopping pod has {drains:.0f} s for it")
+        gaps.append(
+            f"an answer may take {answer_s:.0f} s, a stopping pod has {drains:.0f} s for it"
+        )
     return tuple(gaps)
 
 
@@ -125,7 +142,15 @@ def waiting_hook(port: int) -> dict[str, Any]:
 def budget_command(namespace: str, name: str, selector: str) -> str:
     """The command that makes a PodDisruptionBudget for the pods of a service. A single pod may still be evicted:
     otherwise no node that runs it could be drained."""
-    words = ("create", "poddisruptionbudget", name, "--selector", selector, "--max-unavailable", "1")
+    words = (
+        "create",
+        "poddisruptionbudget",
+        name,
+        "--selector",
+        selector,
+        "--max-unavailable",
+        "1",
+    )
     return commands.kubectl(*words, namespace=namespace)
 
 
@@ -155,28 +180,46 @@ class RouteLimit:
     def todo(self) -> str:
         """The lines that let answers pass."""
         if self.owner == "InferenceService":
-            return f"set spec.predictor.timeout: {ANSWER_S} (seconds); KServe writes it into the route"
-        rules = "spec.router.route.http.spec.rules" if self.owner else f"the rules of HTTPRoute {self.route}"
+            return (
+                f"set spec.predictor.timeout: {ANSWER_S} (seconds); KServe writes it into the route"
+            )
+        rules = (
+            "spec.router.route.http.spec.rules"
+            if self.owner
+            else f"the rules of HTTPRoute {self.route}"
+        )
         return f"set timeouts: {{request: {ANSWER_S}s}} in {rules}"
 
 
-def route_limits(routes: Iterable[Json], backends: Collection[str], service: str = "") -> tuple[RouteLimit, ...]:
+def route_limits(
+    routes: Iterable[Json], backends: Collection[str], service: str = ""
+) -> tuple[RouteLimit, ...]:
     """The limits of the rules that lead to Services, and of the routes that KServe writes for ``service``."""
     limits: dict[RouteLimit, None] = {}
     for route in routes:
         metadata = route["metadata"]
-        owner: Json = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
+        owner: Json = next(
+            (o for o in metadata.get("ownerReferences") or () if o.get("controller")), {}
+        )
         written = bool(service) and owner.get("name") == service
         for rule in (route.get("spec") or {}).get("rules") or ():
             if written or any(ref.get("name") in backends for ref in rule.get("backendRefs") or ()):
-                limits[RouteLimit(str(metadata["name"]), _rule_limit(rule), str(owner.get("kind") or ""))] = None
+                limits[
+                    RouteLimit(
+                        str(metadata["name"]), _rule_limit(rule), str(owner.get("kind") or "")
+                    )
+                ] = None
     return tuple(limits)
 
 
 def _rule_limit(rule: Json) -> float | None:
     """The shorter of a rule's two timeouts; 0 is none."""
     timeouts = rule.get("timeouts") or {}
-    limits_s = [duration_s(timeouts[key]) for key in ("request", "backendRequest") if timeouts.get(key) is not None]
+    limits_s = [
+        duration_s(timeouts[key])
+        for key in ("request", "backendRequest")
+        if timeouts.get(key) is not None
+    ]
     return min((seconds for seconds in limits_s if seconds), default=0.0) if limits_s else None
 
 
@@ -185,7 +228,8 @@ def selected_services(services: Iterable[Json], labels: Mapping[str, str]) -> fr
     return frozenset(
         str(service["metadata"]["name"])
         for service in services
-        if (selector := (service.get("spec") or {}).get("selector")) and selector.items() <= labels.items()
+        if (selector := (service.get("spec") or {}).get("selector"))
+        and selector.items() <= labels.items()
     )
 
 
@@ -200,7 +244,9 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 def duration_s(text: str) -> float:
     """Seconds of a Gateway API duration such as ``1h30m`` or ``60s``."""
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)(ms|h|m|s)", str(text)))
+    return sum(
+        float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)(ms|h|m|s)", str(text))
+    )
 
 
 def _cut_finding(limits: Iterable[RouteLimit]) -> Finding | None:
@@ -212,7 +258,11 @@ def _cut_finding(limits: Iterable[RouteLimit]) -> Finding | None:
     for seconds in dict.fromkeys(limit.seconds for limit in cut):
         names = ", ".join(sorted({limit.route for limit in cut if limit.seconds == seconds}))
         unset = f"HTTPRoute {names} sets no timeouts.request: its gateway's default cuts answers (Envoy: 15 s)"
-        reasons.append(unset if seconds is None else f"answers are cut after {seconds:.0f} s by HTTPRoute {names}")
+        reasons.append(
+            unset
+            if seconds is None
+            else f"answers are cut after {seconds:.0f} s by HTTPRoute {names}"
+        )
     source = "Gateway API, HTTPRouteTimeouts; KServe 0.20, httproute_reconciler.go"
     return Finding("answers-cut", "warn", "; ".join(reasons), source, cut[0].todo)
 
@@ -240,5 +290,7 @@ def path_findings(
         findings.append(start_finding(container, port, owned=kind not in _PODS))
     if budget is not None:
         why = "no PodDisruptionBudget covers the pods: node drains and upgrades may evict all of them at once"
-        findings.append(Finding("no-disruption-budget", "warn", why, "Kubernetes, disruptions", budget))
+        findings.append(
+            Finding("no-disruption-budget", "warn", why, "Kubernetes, disruptions", budget)
+        )
     return tuple(finding for finding in findings if finding)

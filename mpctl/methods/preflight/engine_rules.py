@@ -32,7 +32,11 @@ from mpctl.methods.spec import INFERRED, Spec
 from mpctl.methods.table import METHODS, UNMANAGED
 from mpctl.methods.versions import Version, parse_version, removed_flags, show
 
-SCHEDULED_SINCE: Version = (0, 33, 0)  # Model Runner V2 drafts by num_speculative_tokens_per_batch_size
+SCHEDULED_SINCE: Version = (
+    0,
+    33,
+    0,
+)  # Model Runner V2 drafts by num_speculative_tokens_per_batch_size
 # GPUs whose default attention replays decode graphs of any length (flash_attn.py: FlashAttention 3 and newer).
 _VARIABLE_GRAPHS = ("H100", "H200", "B200", "GB200")
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
@@ -46,7 +50,9 @@ _ROUNDED_SINCE: Version = (0, 12, 0)  # Model Runner V1 rounds graphs to K + 1 t
 _LARGEST = "--max-cudagraph-capture-size"
 _SIZE_FLAGS = ("--cudagraph-capture-sizes", "--cuda-graph-sizes")
 _DEFAULT_LARGEST = 512  # tokens of vLLM's own largest graph
-_FEWEST_SEQUENCES = 256  # vLLM's default of --max-num-seqs on the smaller GPUs (0.32.0, arg_utils.py)
+_FEWEST_SEQUENCES = (
+    256  # vLLM's default of --max-num-seqs on the smaller GPUs (0.32.0, arg_utils.py)
+)
 # Flags by which engines before one JSON argument speculate (vLLM PR #14434).
 _FLAGS_GONE: Version = (0, 8, 3)
 _TURN_ON = ("--speculative-model", "--num-speculative-tokens")
@@ -119,7 +125,9 @@ def _listed_sizes(facts: ServiceFacts) -> str:
     """The words behind the last flag that lists sizes of graphs."""
     words = [part for word in facts.argv or () for part in word.split("=", 1)]
     names = [word.replace("_", "-") for word in words]
-    last = max((index for index, name in enumerate(names) if name in _SIZE_FLAGS), default=len(words))
+    last = max(
+        (index for index, name in enumerate(names) if name in _SIZE_FLAGS), default=len(words)
+    )
     return " ".join(takewhile(lambda word: not word.startswith("-"), words[last + 1 :]))
 
 
@@ -133,17 +141,27 @@ def _graph_sizes(facts: ServiceFacts) -> list[int]:
     As vLLM 0.32.0 (_set_cudagraph_sizes) derives them from the largest: 1, 2, 4, steps of 8, from 256 on of 16.
     """
     mode = str(_compilation(facts, "cudagraph_mode") or "").upper()
-    level = "0" if flag_value(facts, "-O0") is not None else flag_value(facts, "-O", "--optimization-level")
+    level = (
+        "0"
+        if flag_value(facts, "-O0") is not None
+        else flag_value(facts, "-O", "--optimization-level")
+    )
     if flag_value(facts, "--enforce-eager") is not None or mode == "NONE" or level == "0":
         return []
-    largest = _numbers(flag_value(facts, _LARGEST) or _compilation(facts, "max_cudagraph_capture_size"))
-    sizes = _numbers(_listed_sizes(facts)) or _numbers(_compilation(facts, "cudagraph_capture_sizes"))
+    largest = _numbers(
+        flag_value(facts, _LARGEST) or _compilation(facts, "max_cudagraph_capture_size")
+    )
+    sizes = _numbers(_listed_sizes(facts)) or _numbers(
+        _compilation(facts, "cudagraph_capture_sizes")
+    )
     if len(sizes) == 1 and flag_value(facts, "--cuda-graph-sizes") is not None:
         sizes, largest = [], sizes  # one number of the older flag is the largest size
     if not largest:
         return sizes
     return [
-        size for size in sizes or [1, 2, 4, *range(8, 256, 8), *range(256, largest[-1] + 1, 16)] if size <= largest[-1]
+        size
+        for size in sizes or [1, 2, 4, *range(8, 256, 8), *range(256, largest[-1] + 1, 16)]
+        if size <= largest[-1]
     ]
 
 
@@ -160,13 +178,22 @@ def _decode_graphs(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     todo = f"set cudagraph_capture_sizes to {listed}, or {_LARGEST} to {needed}, or lower K"
     largest = f"the largest CUDA graph has {sizes[-1]} tokens, and K={spec.k} takes {step} for each request"
     if requests:
-        reason = f"{largest}: steps of more than {requests} of {wanted} requests run without a graph"
+        reason = (
+            f"{largest}: steps of more than {requests} of {wanted} requests run without a graph"
+        )
         return ("warn", reason, todo) if requests * step < needed - needed % step else None
-    version, mode = parse_version(facts.engine_version), str(_compilation(facts, "cudagraph_mode") or "").upper()
+    version, mode = (
+        parse_version(facts.engine_version),
+        str(_compilation(facts, "cudagraph_mode") or "").upper(),
+    )
     old = version is not None and version < _ROUNDED_SINCE
     if runs_on_v2(spec, facts) is False and not old and not mode.startswith("PIECEWISE"):
         return "refuse", f"{largest}: Model Runner V1 exits at start-up", todo
-    return "warn", f"{largest}: every step runs without a graph, and Model Runner V1 exits at start-up", todo
+    return (
+        "warn",
+        f"{largest}: every step runs without a graph, and Model Runner V1 exits at start-up",
+        todo,
+    )
 
 
 def _batched_tokens(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -176,14 +203,24 @@ def _batched_tokens(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     if limit is None or limit >= wanted * step:
         return None
     reason = f"--max-num-batched-tokens is {limit}, and K={spec.k} takes {step} for each request"
-    few = f"{reason}: a step serves {limit // step} of {wanted} requests, and no prompt next to them"
-    return "warn", few, f"set --max-num-batched-tokens to {wanted * step} or more, or lower K or --max-num-seqs"
+    few = (
+        f"{reason}: a step serves {limit // step} of {wanted} requests, and no prompt next to them"
+    )
+    return (
+        "warn",
+        few,
+        f"set --max-num-batched-tokens to {wanted * step} or more, or lower K or --max-num-seqs",
+    )
 
 
 def _unmanaged_method(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     if spec.known or spec.method == INFERRED:
         return None
-    kind = "runs code or writes data we cannot judge" if spec.method in UNMANAGED else "is not known to this version"
+    kind = (
+        "runs code or writes data we cannot judge"
+        if spec.method in UNMANAGED
+        else "is not known to this version"
+    )
     return "refuse", f"method '{spec.method}' {kind}"
 
 
@@ -195,17 +232,28 @@ def _engine_too_old(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         return None  # engine-version-unknown
     if floor is None:
         reason = f"no document says which release brought {spec.method}; 0.32.0 knows it, the engine is {show(version)}"
-        return ("note", reason, "start it once on a test service") if spec.known and version < (0, 32, 0) else None
+        return (
+            ("note", reason, "start it once on a test service")
+            if spec.known and version < (0, 32, 0)
+            else None
+        )
     if version >= floor.version:
         return None
-    return "refuse", f"{spec.method} needs vLLM {show(floor.version)} ({floor.source}), the engine is {show(version)}"
+    return (
+        "refuse",
+        f"{spec.method} needs vLLM {show(floor.version)} ({floor.source}), the engine is {show(version)}",
+    )
 
 
 def _engine_version_unknown(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """An engine whose image tells no version cannot be compared with the releases that have the method."""
     if parse_version(facts.engine_version) is not None:
         return None
-    state = "is unknown" if facts.engine_version is None else f"cannot be read from its image {facts.engine_version}"
+    state = (
+        "is unknown"
+        if facts.engine_version is None
+        else f"cannot be read from its image {facts.engine_version}"
+    )
     return "note", f"the engine's version {state}: whether it has {spec.method} was not checked"
 
 
@@ -222,8 +270,16 @@ def _key_too_new(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """A key that the engine does not know makes it exit at start-up."""
     version = parse_version(facts.engine_version)
     keys = [KEYS[name] for name in spec.settings if name in KEYS]
-    late = [f"{key.name} (since {show(key.since)})" for key in keys if key.since and version and version < key.since]
-    return ("refuse", f"vLLM {show(version)} does not know {', '.join(late)}") if late and version else None
+    late = [
+        f"{key.name} (since {show(key.since)})"
+        for key in keys
+        if key.since and version and version < key.since
+    ]
+    return (
+        ("refuse", f"vLLM {show(version)} does not know {', '.join(late)}")
+        if late and version
+        else None
+    )
 
 
 def _removed_flags(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -252,7 +308,9 @@ def _line_of(flag: str, facts: ServiceFacts) -> str:
 def _only_on_v1(spec: Spec) -> bool:
     """Model Runner V2 has no proposer for it: suffix, Medusa, parallel heads and models, two vocabularies."""
     method = method_of(spec)
-    parallel = spec.settings.get("parallel_drafting") is True and method.parallel_drafting == "optional"
+    parallel = (
+        spec.settings.get("parallel_drafting") is True and method.parallel_drafting == "optional"
+    )
     return parallel or not method.v2_runner or spec.settings.get("use_heterogeneous_vocab") is True
 
 
@@ -274,8 +332,14 @@ def _model_runner(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     if not _only_on_v1(spec) or facts.v2_runner is False:
         return None
     if facts.v2_runner:
-        return "warn", f"Model Runner V2 lacks {spec.method}: the candidate runs on V1, the baseline on V2"
-    return "note", f"Model Runner V2 lacks {spec.method}: on vLLM 0.29 and newer the candidate falls back to V1"
+        return (
+            "warn",
+            f"Model Runner V2 lacks {spec.method}: the candidate runs on V1, the baseline on V2",
+        )
+    return (
+        "note",
+        f"Model Runner V2 lacks {spec.method}: on vLLM 0.29 and newer the candidate falls back to V1",
+    )
 
 
 def _kserve_storage_uris(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -284,8 +348,16 @@ def _kserve_storage_uris(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     if not facts.uses_storage_uris:
         return None
     if version is None:
-        return "note", f"'{facts.kserve_version}' tells no version, so storageUris was not checked", "name the version"
-    return ("refuse", f"storageUris needs KServe 0.16, the cluster has {show(version)}") if version < (0, 16) else None
+        return (
+            "note",
+            f"'{facts.kserve_version}' tells no version, so storageUris was not checked",
+            "name the version",
+        )
+    return (
+        ("refuse", f"storageUris needs KServe 0.16, the cluster has {show(version)}")
+        if version < (0, 16)
+        else None
+    )
 
 
 def _adaptive_verification(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -293,29 +365,48 @@ def _adaptive_verification(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     version, since = parse_version(facts.engine_version), method_of(spec).adaptive_since
     if version is not None and since is not None and version < since:
         todo = "raise the engine image, or remove the key"
-        return "refuse", f"adaptive verification with {spec.method} needs vLLM {show(since)}, not {show(version)}", todo
+        return (
+            "refuse",
+            f"adaptive verification with {spec.method} needs vLLM {show(since)}, not {show(version)}",
+            todo,
+        )
     if facts.enable_lora:
         return "refuse", "adaptive verification does not go with LoRA: the engine exits at start-up"
     stages = flag_value(facts, *PIPELINE)
     if stages not in (None, "1"):
         return "refuse", f"adaptive verification does not go with pipeline parallel size {stages}"
     if flag_value(facts, "--enforce-eager") is not None:
-        return "refuse", "adaptive verification needs CUDA graphs, and --enforce-eager is set", "remove --enforce-eager"
+        return (
+            "refuse",
+            "adaptive verification needs CUDA graphs, and --enforce-eager is set",
+            "remove --enforce-eager",
+        )
     if flag_value(facts, "--attention-backend") == "TRITON_ATTN" or facts.device == "CPU":
         return None
     todo = "serve with --attention-backend TRITON_ATTN, and measure the baseline with it, too"
     if facts.gpu is None:
-        return "note", f"only on {', '.join(_VARIABLE_GRAPHS)} the default attention backend is enough", todo
+        return (
+            "note",
+            f"only on {', '.join(_VARIABLE_GRAPHS)} the default attention backend is enough",
+            todo,
+        )
     if facts.gpu.upper().startswith(_VARIABLE_GRAPHS):
         return None
-    return "refuse", f"on {facts.gpu} the default attention backend cannot replay graphs of any length", todo
+    return (
+        "refuse",
+        f"on {facts.gpu} the default attention backend cannot replay graphs of any length",
+        todo,
+    )
 
 
 def _dynamic_k(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """A batch-size schedule for K collapses on one runner, is ignored on the other before 0.33 and dropped under data
     parallelism."""
     if facts.data_parallel is not None and facts.data_parallel > 1:
-        return "refuse", f"the engine drops the K schedule with data parallel size {facts.data_parallel}"
+        return (
+            "refuse",
+            f"the engine drops the K schedule with data parallel size {facts.data_parallel}",
+        )
     version, method = parse_version(facts.engine_version), method_of(spec)
     late = version is not None and version >= SCHEDULED_SINCE
     if facts.v2_runner is False or not method.v2_runner:
@@ -326,31 +417,49 @@ def _dynamic_k(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     if late:
         return None
     if facts.v2_runner and not method.drafts_in_one_pass and method.loads_weights:
-        return "warn", f"Model Runner V2 drafts the full K with {spec.method} whatever the schedule says"
+        return (
+            "warn",
+            f"Model Runner V2 drafts the full K with {spec.method} whatever the schedule says",
+        )
     return "warn", "a K schedule is honoured only by some runner and method combinations"
 
 
 def _draft_variant(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Heads with more than the method's own run on Model Runner V2 of a late release; elsewhere they draft badly."""
     variants, version = method_of(spec).variants, parse_version(facts.engine_version)
-    variant = next((row for row in variants if set(row.architectures) & set(facts.draft.architectures or ())), None)
-    special = {key for row in variants for key in row.own_keys if spec.settings.get(key) is not None}
+    variant = next(
+        (row for row in variants if set(row.architectures) & set(facts.draft.architectures or ())),
+        None,
+    )
+    special = {
+        key for row in variants for key in row.own_keys if spec.settings.get(key) is not None
+    }
     if foreign := sorted(special - set(variant.own_keys if variant else ())):
         return "refuse", f"{', '.join(foreign)} is for another kind of head", "remove it"
     if variant is None:
         return None
     head = f"the draft is a {variant.name} head, which"
     if version is not None and version < variant.since:
-        old = f"vLLM {show(version)} drafts with it as with plain {spec.method}, and does not say so"
+        old = (
+            f"vLLM {show(version)} drafts with it as with plain {spec.method}, and does not say so"
+        )
         return "refuse", f"{head} needs vLLM {show(variant.since)}: {old}"
     if facts.v2_runner is False:
         return "refuse", f"{head} Model Runner V2 alone runs", "remove VLLM_USE_V2_MODEL_RUNNER=0"
-    if variant.k_below_block and facts.draft.block_size and spec.k not in (None, facts.draft.block_size - 1):
+    if (
+        variant.k_below_block
+        and facts.draft.block_size
+        and spec.k not in (None, facts.draft.block_size - 1)
+    ):
         wanted = facts.draft.block_size - 1
         reason = f"K must be {wanted} for this {variant.name} head, one less than its blocks, not {spec.k}"
         return "refuse", reason, f"--set num_speculative_tokens={wanted}"
     if not variant.own_keys and flag_value(facts, "--watermark-config") is not None:
-        return "refuse", f"--watermark-config does not go with a {variant.name} head", "remove --watermark-config"
+        return (
+            "refuse",
+            f"--watermark-config does not go with a {variant.name} head",
+            "remove --watermark-config",
+        )
     return None
 
 
@@ -359,7 +468,10 @@ def _prefill_apart(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     layers with KV cache; before, it read memory that was never filled."""
     if facts.prefill_ends or "nixl" not in (config_text(facts, _CONNECTOR) or "").lower():
         return None
-    return "refuse", f"only this end of NIXL would get the {spec.method} draft, and one without it cannot exchange KV"
+    return (
+        "refuse",
+        f"only this end of NIXL would get the {spec.method} draft, and one without it cannot exchange KV",
+    )
 
 
 def _prefill_differs(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -368,7 +480,9 @@ def _prefill_differs(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         return None
     for end in facts.prefill_ends:
         if different := differences(end, facts.decode_end, spec.config()):
-            reason = f"prefill and decode pods have {'; '.join(different)}: their NIXL hashes differ"
+            reason = (
+                f"prefill and decode pods have {'; '.join(different)}: their NIXL hashes differ"
+            )
             return "warn" if _ANY_HASH.search(connector) else "refuse", reason
     return None
 
@@ -382,7 +496,11 @@ def _lora(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Adapters must not load into the draft, and the draft does not know them."""
     draft = f"adapters apply to the target only, the {spec.method} draft proposes as the base model would"
     crashed = f"{spec.method} with LoRA has crashed the engine"
-    return ("warn", f"LoRA is on: {draft if drafts_with_weights(spec) else crashed}") if facts.enable_lora else None
+    return (
+        ("warn", f"LoRA is on: {draft if drafts_with_weights(spec) else crashed}")
+        if facts.enable_lora
+        else None
+    )
 
 
 def _high_concurrency(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -392,7 +510,10 @@ def _high_concurrency(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     if best is None or k <= best:
         return None
     tokens = concurrency * (k + 1)
-    return "warn", f"K={k} at concurrency {concurrency} verifies {tokens} tokens a step; K<={best} was best there"
+    return (
+        "warn",
+        f"K={k} at concurrency {concurrency} verifies {tokens} tokens a step; K<={best} was best there",
+    )
 
 
 def _busy(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -400,7 +521,10 @@ def _busy(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     limit, expected = method_of(spec).busy_above or 0, facts.concurrency or 0
     if expected <= limit:
         return None
-    return "warn", f"{spec.method} slowed down above {limit} concurrent requests, {expected} expected"
+    return (
+        "warn",
+        f"{spec.method} slowed down above {limit} concurrent requests, {expected} expected",
+    )
 
 
 RULES = (
@@ -408,7 +532,10 @@ RULES = (
     PreflightRule(
         "plain-secret",
         lambda spec, facts: (
-            ("warn", f"{', '.join(facts.plain_secrets)} holds a secret in plain text, which every revision records")
+            (
+                "warn",
+                f"{', '.join(facts.plain_secrets)} holds a secret in plain text, which every revision records",
+            )
             if facts.plain_secrets
             else None
         ),
@@ -440,7 +567,10 @@ RULES = (
     # A configuration without a method leaves it to the engine, and every check below with it.
     PreflightRule(
         "method-inferred",
-        Fires("warn", "the configuration names no method; the engine takes it from the checkpoint '{spec.draft}'"),
+        Fires(
+            "warn",
+            "the configuration names no method; the engine takes it from the checkpoint '{spec.draft}'",
+        ),
         source="vLLM 0.32.0, SpeculativeConfig: without a method the checkpoint decides",
         todo="write the method out, so that an engine upgrade cannot change it",
         applies=lambda spec: spec.method == INFERRED,
@@ -457,7 +587,9 @@ RULES = (
         "engine-too-old",
         _engine_too_old,
         source="first releases: "
-        + "; ".join(f"{row.name} {show(row.floor.version)}" for row in METHODS.values() if row.floor),
+        + "; ".join(
+            f"{row.name} {show(row.floor.version)}" for row in METHODS.values() if row.floor
+        ),
         todo="raise the engine image, or choose a method the engine has",
         asks=("engine_version",),
     ),
@@ -472,7 +604,9 @@ RULES = (
         "engine-too-new",
         _engine_too_new,
         source="releases without it: "
-        + "; ".join(f"{row.name} {show(row.ceiling.version)}" for row in METHODS.values() if row.ceiling),
+        + "; ".join(
+            f"{row.name} {show(row.ceiling.version)}" for row in METHODS.values() if row.ceiling
+        ),
         todo="choose another method, or keep the engine image",
         needs=("engine_version",),
     ),
@@ -487,7 +621,11 @@ RULES = (
     # The rejection sampler does not run custom logits processors; the engine refuses to start with both.
     PreflightRule(
         "custom-logits-processors",
-        Fires("refuse", "the command line carries --logits-processors", _carries("--logits-processors")),
+        Fires(
+            "refuse",
+            "the command line carries --logits-processors",
+            _carries("--logits-processors"),
+        ),
         source="vLLM 0.32.0, build_logitsprocs; PR #19482",
         todo="remove --logits-processors, or leave this service without speculation",
         needs=("argv",),
@@ -495,7 +633,9 @@ RULES = (
     # Heads read the target's hidden states of every prompt token, which fast prefill does not compute.
     PreflightRule(
         "fast-prefill",
-        Fires("refuse", f"{_FAST_PREFILL} does not go with {{spec.method}}", _carries(_FAST_PREFILL)),
+        Fires(
+            "refuse", f"{_FAST_PREFILL} does not go with {{spec.method}}", _carries(_FAST_PREFILL)
+        ),
         source=_VLLM,
         todo="remove --kv-sharing-fast-prefill",
         needs=("argv",),
@@ -513,7 +653,8 @@ RULES = (
         todo="remove --async-scheduling, or use ngram_gpu or a head, which keep it",
         needs=("async_scheduling",),
         applies=lambda spec: (
-            method_of(spec).disables_async_scheduling or spec.settings.get("disable_padded_drafter_batch") is True
+            method_of(spec).disables_async_scheduling
+            or spec.settings.get("disable_padded_drafter_batch") is True
         ),
     ),
     PreflightRule(
@@ -527,7 +668,9 @@ RULES = (
     # Its buffers lie in pinned memory, which only a GPU's driver gives.
     PreflightRule(
         "gpu-needed",
-        Fires("refuse", "{spec.method} needs a GPU, the engine runs on a CPU", fact("device", "CPU")),
+        Fires(
+            "refuse", "{spec.method} needs a GPU, the engine runs on a CPU", fact("device", "CPU")
+        ),
         source="vLLM 0.32.0 on a CPU ends at start-up: RuntimeError: Found no NVIDIA driver on your system",
         todo="use ngram, which looks the same tokens up",
         needs=("device",),
@@ -574,7 +717,9 @@ RULES = (
         source="vLLM 0.33.0, vllm/config/speculative.py; 0.32.0 exits at a key that it does not know",
         todo="remove the key, or raise the engine image",
         needs=("engine_version",),
-        applies=lambda spec: speculates(spec) and any(KEYS[key].since for key in spec.settings if key in KEYS),
+        applies=lambda spec: (
+            speculates(spec) and any(KEYS[key].since for key in spec.settings if key in KEYS)
+        ),
     ),
     PreflightRule(
         "adaptive-verification",
@@ -631,7 +776,10 @@ TRAFFIC_RULES = (
     # Synthetic acceptance replaces the target's judgement with a chosen rate: the answers are wrong by design.
     PreflightRule(
         "synthetic-acceptance",
-        Fires("refuse", "rejection_sample_method=synthetic returns tokens the target did not choose: test only"),
+        Fires(
+            "refuse",
+            "rejection_sample_method=synthetic returns tokens the target did not choose: test only",
+        ),
         source="vLLM 0.32.0: accepts drafts by lot, whatever the target says",
         todo="remove rejection_sample_method; it is for drills on a service without users",
         applies=setting("rejection_sample_method", "synthetic"),
@@ -639,7 +787,10 @@ TRAFFIC_RULES = (
     # Lossy acceptance changes the answers: no measurement of speed makes up for it.
     PreflightRule(
         "lossy-acceptance",
-        Fires("refuse", "rejection_sample_method=fly accepts tokens the target did not choose: the answers change"),
+        Fires(
+            "refuse",
+            "rejection_sample_method=fly accepts tokens the target did not choose: the answers change",
+        ),
         source="vLLM 0.33.0: fly accepts drafts that the target would not have chosen",
         todo="remove rejection_sample_method, or set standard or block",
         applies=setting("rejection_sample_method", "fly"),
@@ -647,7 +798,11 @@ TRAFFIC_RULES = (
     # A think block is new text: there is nothing to look up.
     PreflightRule(
         "thinking",
-        Fires("warn", "the model thinks by default, and {spec.method} cannot propose a think block", fact("thinking")),
+        Fires(
+            "warn",
+            "the model thinks by default, and {spec.method} cannot propose a think block",
+            fact("thinking"),
+        ),
         source="Modelplane example qwen3-8b-speculative-decoding, which turns Qwen3's thinking off",
         todo='serve with --default-chat-template-kwargs {"enable_thinking": false}, or use a head',
         needs=("thinking",),
@@ -711,6 +866,9 @@ TRAFFIC_RULES = (
         source="vLLM PR #24322: a model drafting for itself kept 2.82 of 4 at temperature 1",
         todo="try draft_sample_method=probabilistic; it costs memory for the draft's logits",
         needs=("temperature",),
-        applies=both(drafts_with_weights, lambda spec: spec.settings.get("draft_sample_method") != "probabilistic"),
+        applies=both(
+            drafts_with_weights,
+            lambda spec: spec.settings.get("draft_sample_method") != "probabilistic",
+        ),
     ),
 )

@@ -53,7 +53,11 @@ def _text(*flags: str) -> Callable[[str], Feature]:
 
     def feature(pattern: str) -> Feature:
         return lambda _spec, facts: _use(
-            any(re.search(pattern, text, re.IGNORECASE) for flag in flags if (text := config_text(facts, flag)))
+            any(
+                re.search(pattern, text, re.IGNORECASE)
+                for flag in flags
+                if (text := config_text(facts, flag))
+            )
         )
 
     return feature
@@ -165,7 +169,11 @@ FEATURES: Mapping[str, Callable[[str], Feature]] = MappingProxyType({
 })  # fmt: skip
 
 
-_BY = {"thread": "by its thread", "merge-date": "by the date of the merge", "unknown": "release unknown"}
+_BY = {
+    "thread": "by its thread",
+    "merge-date": "by the date of the merge",
+    "unknown": "release unknown",
+}
 
 
 @dataclass(frozen=True)
@@ -220,7 +228,9 @@ class KnownBad:
         if spec.is_none:
             return ()
         rated = ((row, self._severity(row, spec, facts, version)) for row in self.rows)
-        return ordered(self._finding(row, severity, version) for row, severity in rated if severity is not None)
+        return ordered(
+            self._finding(row, severity, version) for row, severity in rated if severity is not None
+        )
 
     def asks_for_gpu(self, spec: Spec) -> bool:
         """Return whether a row about this spec holds for some GPUs alone."""
@@ -237,7 +247,9 @@ class KnownBad:
         missing += ["gpu"] if facts.gpu is None and self.asks_for_gpu(spec) else []
         return (f"known-bad: checked in part, unknown: {', '.join(missing)}",) if missing else ()
 
-    def _severity(self, row: KnownBadRow, spec: Spec, facts: ServiceFacts, version: Version | None) -> Severity | None:
+    def _severity(
+        self, row: KnownBadRow, spec: Spec, facts: ServiceFacts, version: Version | None
+    ) -> Severity | None:
         """Return how much a row says against the spec; None outside of it."""
         if row.engine != _engine(facts) or (row.methods and spec.method not in row.methods):
             return None
@@ -251,7 +263,12 @@ class KnownBad:
             return None
         if any(_feature(text)(spec, facts) == "on" for text in row.unless):
             return None
-        reported = row.first is not None and row.seen is not None and version is not None and version <= row.seen
+        reported = (
+            row.first is not None
+            and row.seen is not None
+            and version is not None
+            and version <= row.seen
+        )
         reported = reported and row.established in ("source", "thread")
         sure = row.confidence == "high" and reported and "default" not in uses and not row.requests
         return "refuse" if sure else "warn"
@@ -264,14 +281,25 @@ class KnownBad:
         if recurrent == name == facts.target.recurrent:
             return True
         described = facts.target.family or facts.target.name
-        return described is not None and re.search(self.models[name], described, re.IGNORECASE) is not None
+        return (
+            described is not None
+            and re.search(self.models[name], described, re.IGNORECASE) is not None
+        )
 
     def _finding(self, row: KnownBadRow, severity: Severity, version: Version | None) -> Finding:
         when = f" when requests bring {row.requests}" if row.requests else ""
         reason = f"the engine's release is unknown; fails in {row.releases}{when}: {row.effect}"
         if version is not None:
-            reason = f"known to fail{when} ({row.releases}; the engine is {show(version)}): {row.effect}"
-        return Finding(f"{PREFIX}{row.id}", severity, reason, f"{row.thread}; {self.file} of {self.date}", row.todo)
+            reason = (
+                f"known to fail{when} ({row.releases}; the engine is {show(version)}): {row.effect}"
+            )
+        return Finding(
+            f"{PREFIX}{row.id}",
+            severity,
+            reason,
+            f"{row.thread}; {self.file} of {self.date}",
+            row.todo,
+        )
 
 
 # Classes that are recognised by the layers of config.json; a model of the same name by these alone.
@@ -306,7 +334,9 @@ def read_known_bad(text: str, file: str) -> KnownBad:
     models = node.mapping("models", _pattern)
     rows = tuple(_row(row, models) for row in node.nodes("rows"))
     node.done()
-    repeated = next((row.id for row in rows if [other.id for other in rows].count(row.id) > 1), None)
+    repeated = next(
+        (row.id for row in rows if [other.id for other in rows].count(row.id) > 1), None
+    )
     if repeated:
         raise node.error("rows", f"{repeated} is named twice")
     return KnownBad(date, source, models, rows, file)
@@ -323,7 +353,9 @@ def _pattern(node: Node, name: str) -> str:
 
 def _row(node: Node, models: Mapping[str, str]) -> KnownBadRow:
     row = KnownBadRow(
-        id=node.text("id", pattern=r"[a-z0-9][a-z0-9-]*", what="an id of lower-case letters and digits"),
+        id=node.text(
+            "id", pattern=r"[a-z0-9][a-z0-9-]*", what="an id of lower-case letters and digits"
+        ),
         engine=node.text("engine", _OWN_ENGINE),
         methods=_names(node, "methods", tuple(METHODS)),
         models=_names(node, "models", tuple(models)),

@@ -65,7 +65,9 @@ def factors(
     return deciding | {"speculative_config": _of_draft(end, config or {}, auxiliary_layers)}
 
 
-def _of_draft(end: KvEnd, config: Mapping[str, Any], auxiliary_layers: tuple[int, ...] | None) -> object:
+def _of_draft(
+    end: KvEnd, config: Mapping[str, Any], auxiliary_layers: tuple[int, ...] | None
+) -> object:
     method = from_config(dict(config)).known
     if method is None or not method.prompt_states:
         return None
@@ -74,7 +76,8 @@ def _of_draft(end: KvEnd, config: Mapping[str, Any], auxiliary_layers: tuple[int
         "model": config.get("model") or end.model,
         "revision": config.get("revision"),
         "code_revision": config.get("code_revision"),
-        "parallel_drafting": bool(config.get("parallel_drafting")) or method.parallel_drafting == "implied",
+        "parallel_drafting": bool(config.get("parallel_drafting"))
+        or method.parallel_drafting == "implied",
         "kv_cache_dtype": config.get("kv_cache_dtype") or end.cache_dtype,
         "auxiliary_layer_ids": auxiliary_layers,
     }

@@ -18,7 +18,11 @@ from mpctl.methods.spec import Spec
 from mpctl.methods.table import METHODS
 
 Severity = Literal["refuse", "warn", "note"]
-_SEVERITIES: tuple[Severity, ...] = ("refuse", "warn", "note")  # the order in which a person should read them
+_SEVERITIES: tuple[Severity, ...] = (
+    "refuse",
+    "warn",
+    "note",
+)  # the order in which a person should read them
 # A quantisation format of many schemes: the same name on both sides says nothing of bits.
 NAMES_NO_SCHEME = "compressed-tensors"
 
@@ -56,19 +60,29 @@ class CheckpointFacts:
     kv_cache_dtype: str | None = None
     hidden: int | None = None
     vocab: int | None = None  # size of the vocabulary that it reads
-    recurrent: str | None = None  # "gdn", "mamba2" or "kda" layers in addition to attention; "none" without any
-    mtp_layers: int | None = None  # layers of its own that draft, 0 where the configuration names none
+    recurrent: str | None = (
+        None  # "gdn", "mamba2" or "kda" layers in addition to attention; "none" without any
+    )
+    mtp_layers: int | None = (
+        None  # layers of its own that draft, 0 where the configuration names none
+    )
     rope_theta: float | None = None  # base of the rotary positions
     mrope: bool | None = None  # rotary positions of several dimensions (mrope_section)
-    verifier: str | None = None  # the model that a speculators checkpoint is to serve; empty where it is none
+    verifier: str | None = (
+        None  # the model that a speculators checkpoint is to serve; empty where it is none
+    )
     # Of a draft:
     draft_kind: str | None = None  # the ``checkpoint`` of a method's row
     draft_vocab: int | None = None  # number of tokens that a head may propose
-    expects_hidden: int | None = None  # width of the target's hidden states that a head was built for
+    expects_hidden: int | None = (
+        None  # width of the target's hidden states that a head was built for
+    )
     trained_for: str | None = None  # the target that a head's configuration names
     map_rows: int | None = None  # length of the table from a head's tokens to the target's (d2t)
     medusa_heads: int | None = None  # tokens that Medusa's heads can draft
-    mask_token: bool | None = None  # the configuration names a token that fills the places drafted in one pass
+    mask_token: bool | None = (
+        None  # the configuration names a token that fills the places drafted in one pass
+    )
     architectures: tuple[str, ...] | None = None
     block_size: int | None = None  # tokens of a block that is drafted in one pass
 
@@ -160,7 +174,11 @@ class Fires:
     condition: Condition = lambda _spec, _facts: True
 
     def __call__(self, spec: Spec, facts: ServiceFacts) -> RuleOutcome:
-        return (self.severity, self.reason.format(spec=spec, facts=facts)) if self.condition(spec, facts) else None
+        return (
+            (self.severity, self.reason.format(spec=spec, facts=facts))
+            if self.condition(spec, facts)
+            else None
+        )
 
 
 def fact(name: str, value: object = True) -> Condition:
@@ -190,7 +208,9 @@ def names_draft(spec: Spec) -> bool:
 
 def setting(name: str, value: object = None) -> Applies:
     """The configuration carries a key, with this value where one is named."""
-    return lambda spec: spec.settings.get(name) is not None if value is None else spec.settings.get(name) == value
+    return lambda spec: (
+        spec.settings.get(name) is not None if value is None else spec.settings.get(name) == value
+    )
 
 
 def both(first: Applies, second: Applies) -> Applies:

@@ -40,7 +40,8 @@ def made_by_kserve(scaler: Mapping[str, Any], isvc: Mapping[str, Any]) -> bool:
     """Return whether KServe made an autoscaler for a service."""
     owners = scaler["metadata"].get("ownerReferences") or []
     return any(
-        str(o.get("apiVersion", "")).startswith(f"{SERVING}/") and o.get("uid") == isvc["metadata"]["uid"]
+        str(o.get("apiVersion", "")).startswith(f"{SERVING}/")
+        and o.get("uid") == isvc["metadata"]["uid"]
         for o in owners
     )
 
@@ -67,7 +68,9 @@ class KServePin:
     def without_pin(self, isvc: Json) -> Json:
         """Return the live object without the pin."""
         key = _home(isvc)
-        home = isvc["spec"].get(key) or {}  # a plain Deployment has none, and its HPA is pinned itself
+        home = (
+            isvc["spec"].get(key) or {}
+        )  # a plain Deployment has none, and its HPA is pinned itself
         minimum, maximum = (home.get(name) for name in LIMITS)
         if minimum is None or minimum != maximum:
             return isvc
@@ -94,7 +97,9 @@ def _home(isvc: Mapping[str, Any]) -> str:
     return HOMES.get(str(isvc.get("kind")), HOMES[INFERENCE_SERVICE.name])
 
 
-AUTOSCALERS = {kind.name: kind for kind in (HPA, SCALED_OBJECT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE)}
+AUTOSCALERS = {
+    kind.name: kind for kind in (HPA, SCALED_OBJECT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE)
+}
 _FIELDS = {
     HPA.name: ("minReplicas", "maxReplicas"),
     SCALED_OBJECT.name: ("minReplicaCount", "maxReplicaCount"),
@@ -103,11 +108,17 @@ _FIELDS = {
 _TRIES = 5
 
 
-def find_scalers(client: Client, namespace: str, deployment: str, kind: str = "Deployment") -> list[Json]:
+def find_scalers(
+    client: Client, namespace: str, deployment: str, kind: str = "Deployment"
+) -> list[Json]:
     """Return the autoscalers of a Deployment or another ``kind``, without HPAs that belong to a ScaledObject."""
     scalers: list[Json] = []
     for resource in (SCALED_OBJECT, HPA):
-        scalers += [item for item in client.list(resource, namespace) or [] if targets(item, deployment, kind)]
+        scalers += [
+            item
+            for item in client.list(resource, namespace) or []
+            if targets(item, deployment, kind)
+        ]
     return [item for item in scalers if not _owned_by_keda(item)]
 
 
@@ -118,10 +129,14 @@ def targets(item: Mapping[str, Any], deployment: str, kind: str = "Deployment") 
 
 
 def _owned_by_keda(item: Mapping[str, Any]) -> bool:
-    return any(o.get("kind") == SCALED_OBJECT.name for o in item["metadata"].get("ownerReferences") or [])
+    return any(
+        o.get("kind") == SCALED_OBJECT.name for o in item["metadata"].get("ownerReferences") or []
+    )
 
 
-def autoscaler_record(scalers: Sequence[Mapping[str, Any]], replicas: int, isvc: Mapping[str, Any]) -> Json | None:
+def autoscaler_record(
+    scalers: Sequence[Mapping[str, Any]], replicas: int, isvc: Mapping[str, Any]
+) -> Json | None:
     """Return the record to pin and restore the autoscalers of ``isvc``; None when nothing needs pinning.
 
     ``limits`` holds the fields as written, without absent ones.
@@ -137,7 +152,12 @@ def autoscaler_record(scalers: Sequence[Mapping[str, Any]], replicas: int, isvc:
 
 def _item(scaler: Mapping[str, Any]) -> Json:
     metadata = scaler["metadata"]
-    return {"kind": scaler["kind"], "name": metadata["name"], "uid": metadata["uid"], "limits": limits_of(scaler)}
+    return {
+        "kind": scaler["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "limits": limits_of(scaler),
+    }
 
 
 def pinned(item: Mapping[str, Any], replicas: int) -> Json:
@@ -147,7 +167,9 @@ def pinned(item: Mapping[str, Any], replicas: int) -> Json:
 
 def limits_of(item: Mapping[str, Any]) -> Json:
     """Return the current limits of an autoscaler."""
-    return {f: v for f, v in _limits_owner(item, item["kind"]).items() if f in _FIELDS[item["kind"]]}
+    return {
+        f: v for f, v in _limits_owner(item, item["kind"]).items() if f in _FIELDS[item["kind"]]
+    }
 
 
 def _limits_owner(body: Mapping[str, Any], kind: str) -> Any:
@@ -172,7 +194,9 @@ class Autoscalers:
     def unpin(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         """Restore the recorded limits; return notes on foreign changes that were kept."""
         pods, items = int(record["replicas"]), record["items"]
-        notes = tuple(filter(None, (self._set(i, i["limits"], only_from=pinned(i, pods)) for i in items)))
+        notes = tuple(
+            filter(None, (self._set(i, i["limits"], only_from=pinned(i, pods)) for i in items))
+        )
         self._pin.set(None)
         return notes
 
@@ -191,7 +215,9 @@ class Autoscalers:
             if now not in (item["limits"], pinned(item, int(record["replicas"]))):
                 by = last_editor(scaler, MANAGER)
                 limits = ", ".join(f"{field} {value}" for field, value in now.items())
-                changes.append(f"{kind.name} {item['name']} was changed by {by} meanwhile: {limits}")
+                changes.append(
+                    f"{kind.name} {item['name']} was changed by {by} meanwhile: {limits}"
+                )
         return tuple(changes)
 
     def _set(self, item: Mapping[str, Any], limits: Json, *, only_from: Json) -> str:

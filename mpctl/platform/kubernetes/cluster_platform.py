@@ -20,13 +20,22 @@ from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import SERVICE_ACCOUNT
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, ObjectKind
 from mpctl.platform.kubernetes.api.replies import Json
-from mpctl.platform.kubernetes.autoscaler import Autoscalers, KServePin, autoscaler_record, find_scalers
+from mpctl.platform.kubernetes.autoscaler import (
+    Autoscalers,
+    KServePin,
+    autoscaler_record,
+    find_scalers,
+)
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.httproute.specs import require_equal_load, require_possible
 from mpctl.platform.kubernetes.service.conditions import is_ready
 from mpctl.platform.kubernetes.service.engines import ClusterEngines
 from mpctl.platform.kubernetes.service.live import LiveService, arm_of, retained_route
-from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
+from mpctl.platform.kubernetes.service.manifest_text import (
+    object_of,
+    text_of,
+    without_transition_strategy,
+)
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
 from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
@@ -70,13 +79,17 @@ class KubernetesPlatform:
         """Return the live manifest; its arm serves the traffic."""
         isvc = self.live.require()
         text = text_of(isvc)
-        return Live(self._service, self._namespace, text, isvc["metadata"]["resourceVersion"], Arm(text).id)
+        return Live(
+            self._service, self._namespace, text, isvc["metadata"]["resourceVersion"], Arm(text).id
+        )
 
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
         """Paths of the fields in which two manifests differ beyond speculation and staging."""
         return foreign_changes(before, after)
 
-    def describe_foreign_change(self, known: tuple[Arm, ...], scaling: Json | None = None) -> str | None:
+    def describe_foreign_change(
+        self, known: tuple[Arm, ...], scaling: Json | None = None
+    ) -> str | None:
         """Name the manager, time and fields of a change to the service or to its pinned autoscaler, or a deletion."""
         live = self.client.get(self.reader.resource, self._service, self._namespace)
         if live is None:
@@ -112,7 +125,11 @@ class KubernetesPlatform:
 
     def configs(self) -> tuple[str, ...]:
         """The configs that KServe merges into the service; nothing is read for kinds that have none."""
-        return self.reader.configs(self.live.require()) if SHAPES[self.reader.resource.name].layered else ()
+        return (
+            self.reader.configs(self.live.require())
+            if SHAPES[self.reader.resource.name].layered
+            else ()
+        )
 
     def live_text(self) -> str | None:
         """Return the live manifest; None when the service was deleted."""
@@ -127,7 +144,9 @@ class KubernetesPlatform:
         """Return notes; refuse an arm without capacity, and a service that does not serve: it could be neither measured
         nor restored."""
         engines = self.engines
-        return Preconditions(self.client, self.reader, self.live, engines.candidate, engines.copy).check(demand)
+        return Preconditions(
+            self.client, self.reader, self.live, engines.candidate, engines.copy
+        ).check(demand)
 
     def address(self, turn: int) -> Endpoint | None:
         """The service's address inside the cluster; from outside a port-forward to one pod after the other."""
@@ -148,10 +167,14 @@ class KubernetesPlatform:
         shape = shape_of(isvc)
         if shape.autoscaled is None:
             return None
-        scalers = find_scalers(self.client, self._namespace, shape.workload_name(isvc), shape.autoscaled)
+        scalers = find_scalers(
+            self.client, self._namespace, shape.workload_name(isvc), shape.autoscaled
+        )
         return autoscaler_record(scalers, self.live.schedulable_replicas(isvc), isvc)
 
-    def route(self, name: str | None, steps: tuple[int, ...], *, mirror: int = 0, force: bool = False) -> Json:
+    def route(
+        self, name: str | None, steps: tuple[int, ...], *, mirror: int = 0, force: bool = False
+    ) -> Json:
         """Return the user's HTTPRoute to the service.
 
         Raises:
@@ -178,9 +201,13 @@ class KubernetesPlatform:
         self.reader.look_again()  # whoever asks returns the users' traffic as soon as it has no pod
         with self.reader.rate_limited():
             workload = self.reader.workload(isvc)
-        ready = sum(is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in workload.pods)
+        ready = sum(
+            is_ready(pod) and not pod["metadata"].get("deletionTimestamp") for pod in workload.pods
+        )
         since = str(isvc["metadata"].get("creationTimestamp") or "")
-        return RetainedBaseline(str(arm_of(isvc)), since, route, ready, self.live.desired_replicas(self.live.require()))
+        return RetainedBaseline(
+            str(arm_of(isvc)), since, route, ready, self.live.desired_replicas(self.live.require())
+        )
 
     # Acting
 
@@ -190,7 +217,12 @@ class KubernetesPlatform:
         self.live.write(arm, expect, downtime=downtime)
 
     def promote(
-        self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, candidate_serves: bool = False
+        self,
+        arm: Arm,
+        *,
+        expect: tuple[Arm, ...],
+        downtime: bool = False,
+        candidate_serves: bool = False,
     ) -> None:
         """Make ``arm`` the live spec; KServe then rolls the pods.
 

@@ -79,7 +79,9 @@ def _every_pod(client: Client) -> Sequence[Json] | None:
     try:
         return client.list(kinds.POD)
     except NotPermitted:
-        raise MpctlError(f"the current user may not list {ALL_PODS}, so GPUs in use are unknown") from None
+        raise MpctlError(
+            f"the current user may not list {ALL_PODS}, so GPUs in use are unknown"
+        ) from None
 
 
 _Query = tuple[str, str, Callable[[Client], "Sequence[Json] | None"]]  # name, API group, question
@@ -145,9 +147,14 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
         _list("dra-daemonsets", calls.DAEMON_SET, None, _DRIVER),
         *(_list(kind.plural, kind, namespace) for kind in (*mine, kinds.SCALED_OBJECT)),
         *(_list(kind.plural, kind, namespace) for kind in (*_SERVICES, kinds.HTTP_ROUTE)),
-        *(_list(kind.plural, kind, namespace) for kind in (kinds.SERVICE, kinds.DISRUPTION_BUDGET, kinds.POD)),
+        *(
+            _list(kind.plural, kind, namespace)
+            for kind in (kinds.SERVICE, kinds.DISRUPTION_BUDGET, kinds.POD)
+        ),
         _list("leases", kinds.LEASE, namespace, "app.kubernetes.io/managed-by=mpctl"),
-        _list("ledgers", kinds.CONTROLLER_REVISION, namespace, f"{names.PART_LABEL}={names.LEDGER}"),
+        _list(
+            "ledgers", kinds.CONTROLLER_REVISION, namespace, f"{names.PART_LABEL}={names.LEDGER}"
+        ),
     ]
 
 
@@ -163,7 +170,10 @@ def _namespace_of(hooks: Sequence[Json]) -> str | None:
 
 def _groups(text: str | None) -> dict[str, tuple[str, ...]]:
     record = json_object(text or "{}")
-    return {g["name"]: tuple(v["version"] for v in g.get("versions") or ()) for g in record.get("groups") or ()}
+    return {
+        g["name"]: tuple(v["version"] for v in g.get("versions") or ())
+        for g in record.get("groups") or ()
+    }
 
 
 def _is_own(item: Json) -> bool:
@@ -188,7 +198,9 @@ def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[s
     return unfinished
 
 
-def _denied(client: Client, namespace: str | None, unread: dict[str, str]) -> tuple[Denied, ...] | None:
+def _denied(
+    client: Client, namespace: str | None, unread: dict[str, str]
+) -> tuple[Denied, ...] | None:
     try:
         return denied_calls(client, namespace)
     except MpctlError as error:

@@ -23,7 +23,14 @@ from mpctl.estimate.capacity import (
 )
 from mpctl.estimate.quota import exceeded_limits, exceeded_quotas
 from mpctl.platform.kubernetes.api.api_client import Client
-from mpctl.platform.kubernetes.api.kinds import LIMIT_RANGE, NODE, POD, RESOURCE_CLAIM, RESOURCE_QUOTA, RESOURCE_SLICE
+from mpctl.platform.kubernetes.api.kinds import (
+    LIMIT_RANGE,
+    NODE,
+    POD,
+    RESOURCE_CLAIM,
+    RESOURCE_QUOTA,
+    RESOURCE_SLICE,
+)
 
 Json = Mapping[str, Any]
 # Labels of a node that name its GPUs: of NVIDIA's GPU feature discovery, GKE, EKS Auto Mode and Karpenter.
@@ -36,14 +43,24 @@ PRODUCT_LABELS = (
 
 
 def assess_capacity(
-    need: Need, nodes: Sequence[Json], slices: Iterable[Json], claims: Iterable[Json], pods: Iterable[Json]
+    need: Need,
+    nodes: Sequence[Json],
+    slices: Iterable[Json],
+    claims: Iterable[Json],
+    pods: Iterable[Json],
 ) -> tuple[bool, tuple[str, ...]]:
     """Return whether ``need`` fits now, and the reasons. Pods that already wait for a GPU come first."""
     everything = list(pods)
     with_dra = gpu_nodes([*nodes, *slices, *claims])
     published = {n.name for n in with_dra if n.published}
     counted = tuple(
-        n for n in (counted_node(node, everything) for node in nodes if node["metadata"]["name"] not in published) if n
+        n
+        for n in (
+            counted_node(node, everything)
+            for node in nodes
+            if node["metadata"]["name"] not in published
+        )
+        if n
     )
     merged = (*(n for n in with_dra if n.published), *counted)
     waiting = [p for p in everything if _is_pending(p)]
@@ -59,7 +76,9 @@ def gpu_products(nodes: Iterable[Json], slices: Iterable[Json]) -> dict[str, set
     """Return the products of each GPU node: what the DRA driver publishes, else a label."""
     products: dict[str, set[str]] = {}
     for item in slices:
-        for device in item["spec"].get("devices") or [] if item["spec"].get("driver") == DRIVER else []:
+        for device in (
+            item["spec"].get("devices") or [] if item["spec"].get("driver") == DRIVER else []
+        ):
             name = ((device.get("attributes") or {}).get("productName") or {}).get("string")
             if name:
                 products.setdefault(str(item["spec"].get("nodeName")), set()).add(name)
@@ -75,7 +94,11 @@ def holders(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[str, ...]:
     """Return the pods that use GPUs, as ``namespace/name``, and the claims that keep one without a pod."""
     names = set()
     for pod in pods:
-        if (pod.get("spec") or {}).get("nodeName") and not is_finished(pod) and gpus_of(pod["spec"]):
+        if (
+            (pod.get("spec") or {}).get("nodeName")
+            and not is_finished(pod)
+            and gpus_of(pod["spec"])
+        ):
             names.add(f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}")
     for claim in claims:
         status, meta = claim.get("status") or {}, claim["metadata"]
@@ -96,8 +119,12 @@ def _held(claim: Json, pods: set[str | None]) -> bool:
     users = (claim.get("status") or {}).get("reservedFor") or []
     if claim["metadata"].get("deletionTimestamp"):
         return False
-    owners = [o["uid"] for o in claim["metadata"].get("ownerReferences") or [] if o.get("kind") == "Pod"]
-    if not users:  # allocated to nobody: its pod is gone, or it was made by hand and its devices are kept
+    owners = [
+        o["uid"] for o in claim["metadata"].get("ownerReferences") or [] if o.get("kind") == "Pod"
+    ]
+    if (
+        not users
+    ):  # allocated to nobody: its pod is gone, or it was made by hand and its devices are kept
         return not owners or any(uid in pods for uid in owners)
     return any(user.get("resource") != "pods" or user.get("uid") in pods for user in users)
 
@@ -159,7 +186,10 @@ def require_capacity(
     if assess_capacity(need, usable, slices, claims, everything)[0]:
         return reasons
     exclusions = "; ".join(reason for reason in excluded.values() if reason)
-    return (*reasons, f"the pods may be unschedulable, since they exclude the nodes with free GPUs: {exclusions}")
+    return (
+        *reasons,
+        f"the pods may be unschedulable, since they exclude the nodes with free GPUs: {exclusions}",
+    )
 
 
 def gpu_product(client: Client, names: set[str]) -> str | None:
@@ -169,24 +199,38 @@ def gpu_product(client: Client, names: set[str]) -> str | None:
         products = gpu_products(client.list(NODE) or [], client.list(RESOURCE_SLICE) or [])
     except NotPermitted:
         return None
-    distinct = set().union(*(products.get(name, set()) for name in names)) or set().union(*products.values())
+    distinct = set().union(*(products.get(name, set()) for name in names)) or set().union(
+        *products.values()
+    )
     return next(iter(distinct)) if len(distinct) == 1 else None
 
 
 def _grace_s(pods: Sequence[Json]) -> float:
     """Longest grace period among the pods that terminate."""
     leaving = [pod["metadata"] for pod in pods if pod["metadata"].get("deletionTimestamp")]
-    return max((float(meta.get("deletionGracePeriodSeconds") or _GRACE_S) for meta in leaving), default=_GRACE_S)
+    return max(
+        (float(meta.get("deletionGracePeriodSeconds") or _GRACE_S) for meta in leaving),
+        default=_GRACE_S,
+    )
 
 
 # Of a load client's pod. vLLM 0.32: importing the client takes 11 s of a processor and 1.1 GiB. The client has one
 # thread; quotas may require a limit.
-LOAD_RESOURCES = {"requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"cpu": "4", "memory": "4Gi"}}
+LOAD_RESOURCES = {
+    "requests": {"cpu": "1", "memory": "512Mi"},
+    "limits": {"cpu": "4", "memory": "4Gi"},
+}
 LOAD_POD = {"containers": [{"name": "load", "resources": LOAD_RESOURCES}]}
 
 
 def require_quota(
-    client: Client, namespace: str, pods: Sequence[Json], objects: Mapping[str, int], *, title: str, hint: str
+    client: Client,
+    namespace: str,
+    pods: Sequence[Json],
+    objects: Mapping[str, int],
+    *,
+    title: str,
+    hint: str,
 ) -> tuple[str, ...]:
     """Return notes on what could not be read.
 

@@ -31,7 +31,14 @@ from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import LEASE
 from mpctl.platform.kubernetes.api.names import labels, lease_name
 from mpctl.platform.kubernetes.api.objects import last_writer, writer_of
-from mpctl.platform.kubernetes.api.replies import AlreadyExists, Call, Json, OutcomeUnknown, Stale, Unreachable
+from mpctl.platform.kubernetes.api.replies import (
+    AlreadyExists,
+    Call,
+    Json,
+    OutcomeUnknown,
+    Stale,
+    Unreachable,
+)
 from mpctl.platform.kubernetes.ledger_objects import NEWEST, NewestEntry, naming, newest_entry_of
 
 HEARTBEAT_S = 10.0  # as the kubelet's for its node's Lease
@@ -156,14 +163,22 @@ class Lease:
         self._beaten = 0.0
         self._lost = ""
         self._aftermath = ""  # what this command had written when it noticed the loss
-        self._confirmed = 0  # number of writes that were answered before the Lease was last known to be held
+        self._confirmed = (
+            0  # number of writes that were answered before the Lease was last known to be held
+        )
         self._unfenced = False  # an earlier holder may still write
         self._held_for = ""
         self.fence: Callable[[], None] = lambda: None  # ends the writes of earlier holders
-        self.was_used: Callable[[], bool] = lambda: False  # whether a Lease that is not found may have had a holder
+        self.was_used: Callable[[], bool] = lambda: (
+            False
+        )  # whether a Lease that is not found may have had a holder
         self._token = f"{who}/{secrets.token_hex(8)}"
-        self._read: tuple[tuple[str, str], float] | None = None  # a heartbeat, and when it was read first
-        self._written: Json | None = None  # as the server stored it: nobody else wrote it since while it is renewed
+        self._read: tuple[tuple[str, str], float] | None = (
+            None  # a heartbeat, and when it was read first
+        )
+        self._written: Json | None = (
+            None  # as the server stored it: nobody else wrote it since while it is renewed
+        )
         # As the Lease was read last; while it is held, as the holder wrote the ledger.
         self.newest_entry: NewestEntry | None = None
 
@@ -238,7 +253,9 @@ class Lease:
     def _require_ours(self, lease: Json | None) -> Json:
         holder = holder_of(lease)
         if lease is None or holder is None or holder.identity != self._token:
-            raise Conflict("it was taken by " + (holder.describe() if holder else "an unlock of another user"))
+            raise Conflict(
+                "it was taken by " + (holder.describe() if holder else "an unlock of another user")
+            )
         return lease
 
     def _written_so_far(self) -> str:
@@ -286,7 +303,10 @@ class Lease:
                 continue
             self.fence()
             return
-        raise MpctlError(f"{self._title} could not be unlocked in {_TRIES} tries", hint="run the same command again")
+        raise MpctlError(
+            f"{self._title} could not be unlocked in {_TRIES} tries",
+            hint="run the same command again",
+        )
 
     def require_dead(self, holder: Holder) -> None:
         """Raise unless a holder is dead, which takes up to ``DURATION_S`` to tell.
@@ -297,7 +317,8 @@ class Lease:
         if not self._is_dead(holder):
             ask = "ask the holder to stop, or use --force: its command writes nothing to the service afterwards"
             raise Conflict(
-                f"{self._title} is held by {holder.describe()}, which is alive", hint=self._remedy(holder, ask)
+                f"{self._title} is held by {holder.describe()}, which is alive",
+                hint=self._remedy(holder, ask),
             )
 
     def _remedy(self, holder: Holder, usual: str) -> str:
@@ -335,11 +356,14 @@ class Lease:
             if holder is None or holder.identity != self._token:
                 self._unfenced = self.was_used() if lease is None else not _was_released(lease)
             if holder is not None and holder.identity != self._token and holder.heartbeat != dead:
-                if not self._is_known_dead(holder) and (_claims_fresh(holder) or not self._is_dead(holder)):
+                if not self._is_known_dead(holder) and (
+                    _claims_fresh(holder) or not self._is_dead(holder)
+                ):
                     raise Conflict(
                         f"{self._title} is held by {holder.describe()}",
                         hint=self._remedy(
-                            holder, f"wait for the holder, or run '{self._command('unlock')}' when it is gone"
+                            holder,
+                            f"wait for the holder, or run '{self._command('unlock')}' when it is gone",
                         ),
                     )
                 dead = holder.heartbeat
@@ -357,7 +381,8 @@ class Lease:
                     + ", then the same command again",
                 ) from error
         raise MpctlError(
-            f"{self._title} could not be locked in {_TRIES} tries: {refused}", hint="run the same command again"
+            f"{self._title} could not be locked in {_TRIES} tries: {refused}",
+            hint="run the same command again",
         )
 
     def _is_dead(self, holder: Holder) -> bool:
@@ -388,7 +413,12 @@ class Lease:
             "name": name,
             "namespace": self._namespace,
             "labels": labels(self._service, "lease"),
-            "annotations": {_PURPOSE: purpose, _PROCESS: this_process(), _WHO: self._who, **naming(self.newest_entry)},
+            "annotations": {
+                _PURPOSE: purpose,
+                _PROCESS: this_process(),
+                _WHO: self._who,
+                **naming(self.newest_entry),
+            },
         }
         metadata.pop("managedFields", None)
         spec = present.get("spec") or {}
@@ -425,10 +455,15 @@ class Lease:
         name = self._name
         for _ in range(_TRIES):
             begun, answered = self._elapsed(), len(self._client.written or ())
-            lease, self._written = self._written or self._client.get(LEASE, name, self._namespace), None
+            lease, self._written = (
+                self._written or self._client.get(LEASE, name, self._namespace),
+                None,
+            )
             lease = self._require_ours(lease)
             try:
-                self._written = self._client.replace(LEASE, self._body(name, purpose, lease, acquired=False))
+                self._written = self._client.replace(
+                    LEASE, self._body(name, purpose, lease, acquired=False)
+                )
                 self._beaten, self._confirmed = begun, answered
                 return
             except (Stale, OutcomeUnknown, InputError):  # the last: it was deleted

@@ -89,7 +89,9 @@ def owned_by(item: Json, service: str) -> bool:
 def look_alike(item: Json) -> str:
     """Describe a ControllerRevision that has mpctl's labels and is none of its own."""
     controller, metadata = _controller(item), item["metadata"]
-    owner = f"{controller.get('kind')} {controller.get('name')}" if controller else "an unknown owner"
+    owner = (
+        f"{controller.get('kind')} {controller.get('name')}" if controller else "an unknown owner"
+    )
     return (
         f"ControllerRevision {metadata.get('namespace', '')}/{metadata['name']} of {owner} has mpctl's labels and is "
         f"none of its own; it is ignored{last_writer(item)}"
@@ -155,7 +157,9 @@ class Appended:
         several = data.get(_SEVERAL) if isinstance(data, dict) else None
         if not isinstance(data, dict) or not isinstance(several, list) or not several:
             return cls((data,))
-        revisions, seals = ([each for each in data.get(key) or () if isinstance(each, dict)] for key in _BESIDE)
+        revisions, seals = (
+            [each for each in data.get(key) or () if isinstance(each, dict)] for key in _BESIDE
+        )
         return cls(tuple(several), tuple(revisions), tuple(seals))
 
     def data(self) -> Json:
@@ -164,7 +168,11 @@ class Appended:
         if len(self.entries) == 1 and not self.revisions and not self.seals:
             data: Json = self.entries[0]
         else:
-            beside = {key: list(each) for key, each in zip(_BESIDE, (self.revisions, self.seals), strict=True) if each}
+            beside = {
+                key: list(each)
+                for key, each in zip(_BESIDE, (self.revisions, self.seals), strict=True)
+                if each
+            }
             data = {_SEVERAL: list(self.entries), **beside}
         text = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
         if len(text) <= _PLAIN:
@@ -204,7 +212,9 @@ class LedgerObject:
     def is_folded(self) -> bool:
         """Return whether it stands for others."""
         name = str(self.item["metadata"]["name"])
-        return name == names.folded_name(names.service_of_ledger(name), self.appended.first, self.appended.last)
+        return name == names.folded_name(
+            names.service_of_ledger(name), self.appended.first, self.appended.last
+        )
 
 
 def ledger_of(items: Iterable[Json]) -> tuple[LedgerObject, ...]:
@@ -219,7 +229,8 @@ def ledger_of(items: Iterable[Json]) -> tuple[LedgerObject, ...]:
             objects.append(LedgerObject(item, Appended.of(item)))
         except (ValueError, RecursionError) as error:
             raise MpctlError(
-                f"{LedgerObject(item, Appended(())).where}: not a ledger entry ({error})", hint="nothing was changed"
+                f"{LedgerObject(item, Appended(())).where}: not a ledger entry ({error})",
+                hint="nothing was changed",
             ) from error
     objects.sort(key=lambda each: (int(each.item.get("revision") or 0), -each.appended.last))
     counting, folded = [], 0
@@ -243,7 +254,9 @@ def entries_of(objects: Iterable[LedgerObject], service: str) -> tuple[Entry, ..
         try:
             appended = [Entry.from_record(record) for record in each.appended.entries]
         except (ValueError, RecursionError) as error:
-            raise MpctlError(f"{where}: not a ledger entry ({error})", hint="nothing was changed") from error
+            raise MpctlError(
+                f"{where}: not a ledger entry ({error})", hint="nothing was changed"
+            ) from error
         named = name in (
             names.ledger_name(service, appended[0].seq),
             names.folded_name(service, appended[0].seq, appended[-1].seq),

@@ -88,7 +88,9 @@ class KubernetesStore:
         by_number = {revision.number: revision for revision in recorded}
         for where, revision in revisions_of(self._ledger()):
             if by_number.setdefault(revision.number, revision) != revision:
-                raise Tampered(f"{where} holds another revision {revision.number} of {self._service} than was recorded")
+                raise Tampered(
+                    f"{where} holds another revision {revision.number} of {self._service} than was recorded"
+                )
         revisions = tuple(sorted(by_number.values(), key=lambda r: r.number))
         if self._known is not None:
             self._known.revisions = revisions
@@ -96,8 +98,13 @@ class KubernetesStore:
 
     def _revision(self, item: Json) -> Revision:
         name = item["metadata"]["name"]
-        revision = Revision.from_record(item.get("data") or {}, where=f"ControllerRevision {self._namespace}/{name}")
-        allowed_names = names.revision_name(self._service, revision.number), f"mpctl-{self._service}-{revision.number}"
+        revision = Revision.from_record(
+            item.get("data") or {}, where=f"ControllerRevision {self._namespace}/{name}"
+        )
+        allowed_names = (
+            names.revision_name(self._service, revision.number),
+            f"mpctl-{self._service}-{revision.number}",
+        )
         if name not in allowed_names:
             raise Tampered(
                 f"ControllerRevision {self._namespace}/{name} claims to be revision {revision.number} of "
@@ -125,7 +132,9 @@ class KubernetesStore:
 
     def _write_revision(self, revision: Revision) -> None:
         name = names.revision_name(self._service, revision.number)
-        existing = self._create_numbered(name, names.REVISION, revision.number, revision.to_record())
+        existing = self._create_numbered(
+            name, names.REVISION, revision.number, revision.to_record()
+        )
         if existing is not None and self._revision(existing) != revision:
             raise self._added_by_another(revision)
 
@@ -218,7 +227,9 @@ class KubernetesStore:
         data, name = appended.data(), names.ledger_name(self._service, appended.first)
         existing = self._create_numbered(name, names.LEDGER, appended.first, data)
         if existing is None or existing.get("data") == data:
-            return LedgerObject({"metadata": {"namespace": self._namespace, "name": name}}, appended)
+            return LedgerObject(
+                {"metadata": {"namespace": self._namespace, "name": name}}, appended
+            )
         if not owned_by(existing, self._service):
             raise Conflict(
                 f"entry {appended.first} of the ledger of {self._service} cannot be written: {look_alike(existing)}",
@@ -233,17 +244,27 @@ class KubernetesStore:
         )
 
     def _create_numbered(self, name: str, part: str, number: int, data: Json) -> Json | None:
-        return create_once(self._client, metadata_of(self._namespace, self._service, name, part), number, data)
+        return create_once(
+            self._client, metadata_of(self._namespace, self._service, name, part), number, data
+        )
 
     # Records
 
-    def save(self, operation: str, name: str, record: dict[str, Any], *, only: bool = False) -> None:
+    def save(
+        self, operation: str, name: str, record: dict[str, Any], *, only: bool = False
+    ) -> None:
         """Keep a record; replaces one of the same name. ``only``: the operation has no other, so one that another
         writer destroyed is replaced, too."""
-        self._records.save_all(operation, {name: record}, with_entry=only and self._known is not None, replaces=only)
+        self._records.save_all(
+            operation, {name: record}, with_entry=only and self._known is not None, replaces=only
+        )
 
     def save_all(
-        self, operation: str, records: Mapping[str, dict[str, Any]], *, raw: Mapping[str, dict[str, Any]] | None = None
+        self,
+        operation: str,
+        records: Mapping[str, dict[str, Any]],
+        *,
+        raw: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         """Keep records of an operation, and raw results where there is room; within the lease with the next entry, or
         after some time."""
@@ -274,7 +295,9 @@ class KubernetesStore:
         """The value of :meth:`seal`; None where the Secret has none or may not be read."""
         try:
             secret = self._client.get(SECRET, names.SEALED, self._namespace) or {}
-            value = bounded.loads(base64.b64decode((secret.get("data") or {}).get(self._service, "")))
+            value = bounded.loads(
+                base64.b64decode((secret.get("data") or {}).get(self._service, ""))
+            )
         except (NotPermitted, ValueError):
             return None
         return value if isinstance(value, dict) else None
@@ -351,7 +374,9 @@ class KubernetesStore:
     def _list(self, part: str) -> list[Json]:
         chosen = f"{names.SERVICE_LABEL}={names.label_of(self._service)},{names.PART_LABEL}={part}"
         items = self._client.list(CONTROLLER_REVISION, self._namespace, labels=chosen) or []
-        self._look_alikes |= {i["metadata"]["name"]: look_alike(i) for i in items if not owned_by(i, self._service)}
+        self._look_alikes |= {
+            i["metadata"]["name"]: look_alike(i) for i in items if not owned_by(i, self._service)
+        }
         return [item for item in items if owned_by(item, self._service)]
 
 

@@ -21,10 +21,19 @@ from mpctl.platform.kubernetes.api.replies import Json
 _ADDED = frozenset(
     (
         *("nodeName", "hostname", "overhead", "imagePullSecrets", "enableServiceLinks"),
-        *("priority", "priorityClassName", "preemptionPolicy", "serviceAccount", "serviceAccountName", "resizePolicy"),
+        *(
+            "priority",
+            "priorityClassName",
+            "preemptionPolicy",
+            "serviceAccount",
+            "serviceAccountName",
+            "resizePolicy",
+        ),
     )
 )
-_EXTENDED = frozenset(("nodeSelector", "securityContext", "tolerations"))  # the template's values, and more
+_EXTENDED = frozenset(
+    ("nodeSelector", "securityContext", "tolerations")
+)  # the template's values, and more
 _GATES = "schedulingGates"  # a queue's, which removes them with one change of the pod
 _CONTAINERS = ("initContainers", "containers")
 
@@ -43,7 +52,11 @@ def foreign_reason(pod: Json, job: Json) -> str:
     if metadata.get("generation", 1) > (2 if template.get(_GATES) else 1):
         return "its spec was changed after its creation"
     creators = _managers(pod, "spec", "containers") - _managers(pod, "metadata", "ownerReferences")
-    return f"it was created by {', '.join(sorted(creators))}, not by the Job's controller" if creators else ""
+    return (
+        f"it was created by {', '.join(sorted(creators))}, not by the Job's controller"
+        if creators
+        else ""
+    )
 
 
 def is_pod_of(pod: Json, uid: str) -> bool:
@@ -55,21 +68,32 @@ def is_pod_of(pod: Json, uid: str) -> bool:
 def _managers(pod: Json, *path: str) -> set[str]:
     """Return who wrote a field of the pod itself; kubelets write its status."""
     entries = pod["metadata"].get("managedFields") or ()
-    return {str(entry.get("manager")) for entry in entries if owns_field(entry.get("fieldsV1"), path)}
+    return {
+        str(entry.get("manager")) for entry in entries if owns_field(entry.get("fieldsV1"), path)
+    }
 
 
 def _differences(spec: Json, template: Json) -> Iterator[str]:
     """Yield the fields of a pod's spec that differ from the template by more than what may be added."""
     for key in _CONTAINERS:
         actual, wanted = spec.get(key) or [], template.get(key) or []
-        if [container["name"] for container in actual] != [container["name"] for container in wanted]:
+        if [container["name"] for container in actual] != [
+            container["name"] for container in wanted
+        ]:
             yield key
             continue
         for container, base in zip(actual, wanted, strict=True):
-            changed = (field for field in container.keys() | base.keys() if not _is_from(container, base, field))
+            changed = (
+                field
+                for field in container.keys() | base.keys()
+                if not _is_from(container, base, field)
+            )
             yield from (f"{field} of container {base['name']}" for field in changed)
     yield from (
-        key for key in spec.keys() | template.keys() if key not in _CONTAINERS if not _is_from(spec, template, key)
+        key
+        for key in spec.keys() | template.keys()
+        if key not in _CONTAINERS
+        if not _is_from(spec, template, key)
     )
 
 
@@ -79,7 +103,9 @@ def _is_from(actual: Json, template: Json, key: str) -> bool:
     if value == base or key == _GATES or (base is None and key in _ADDED):
         return True
     if key == "resources":
-        return all(_extends((value or {}).get(kind), amounts) for kind, amounts in (base or {}).items())
+        return all(
+            _extends((value or {}).get(kind), amounts) for kind, amounts in (base or {}).items()
+        )
     if key == "imagePullPolicy":
         return bool(value == "Always")  # the admission plugin AlwaysPullImages
     return key in _EXTENDED and _extends(value, base)

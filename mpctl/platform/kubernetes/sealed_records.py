@@ -47,7 +47,9 @@ from mpctl.rollout.ports import PruneResult, RecordCounts
 _PIECE = 700_000  # compressed bytes of a ConfigMap: below 1 MiB also as base64
 _BUNDLES = 2  # of an operation before raw results are left out; its workload is a third one
 _TRIES = 4
-_FIRST_S = 30.0  # of records that wait for an entry, before they are sealed without one; doubled each time
+_FIRST_S = (
+    30.0  # of records that wait for an entry, before they are sealed without one; doubled each time
+)
 
 Bundle = dict[str, Any]
 
@@ -115,7 +117,9 @@ class SealedRecords:
             self.flush()
         elif self._elapsed() - self._unsealed_since >= self._next_s:
             self.flush()
-            self._next_s *= 2  # few seals however long it measures; what a crash loses is less than half
+            self._next_s *= (
+                2  # few seals however long it measures; what a crash loses is less than half
+            )
 
     def load_all(self, operation: str) -> dict[str, Bundle]:
         """Every record of an operation by its name. Its bundles are read once.
@@ -123,7 +127,11 @@ class SealedRecords:
         Raises:
             Tampered: another writer changed or removed a record.
         """
-        return {name: record for state in self._read(operation) for name, record in state.records.items()}
+        return {
+            name: record
+            for state in self._read(operation)
+            for name, record in state.records.items()
+        }
 
     def forget(self, operations: Iterable[str]) -> None:
         """Read the records of these operations again."""
@@ -158,8 +166,14 @@ class SealedRecords:
         packed = _packed(state.records)
         pieces = [packed[i : i + _PIECE] for i in range(0, len(packed), _PIECE)]
         digests = [hashlib.sha256(piece).hexdigest() for piece in pieces]
-        data = {"operation": operation, "name": bundle, "sha256": hashlib.sha256(packed).hexdigest()}
-        metadata = self._metadata(names.record_name(self._service, operation, bundle, state.number + 1), names.RECORD)
+        data = {
+            "operation": operation,
+            "name": bundle,
+            "sha256": hashlib.sha256(packed).hexdigest(),
+        }
+        metadata = self._metadata(
+            names.record_name(self._service, operation, bundle, state.number + 1), names.RECORD
+        )
         record: Json = {"metadata": metadata, "data": data}
         if len(pieces) == 1:
             record["binaryData"] = {"record": base64.b64encode(packed).decode()}
@@ -208,7 +222,11 @@ class SealedRecords:
             )
 
     def _metadata(self, name: str, part: str) -> Json:
-        return {"name": name, "namespace": self._namespace, "labels": names.labels(self._service, part)}
+        return {
+            "name": name,
+            "namespace": self._namespace,
+            "labels": names.labels(self._service, part),
+        }
 
     # Reading
 
@@ -219,7 +237,9 @@ class SealedRecords:
             except Tampered:
                 if not replaces:
                     raise
-                self._known[operation] = [_State(number_of(seal), {}) for seal in self._newest_seals(operation)[:1]]
+                self._known[operation] = [
+                    _State(number_of(seal), {}) for seal in self._newest_seals(operation)[:1]
+                ]
         return self._known[operation]
 
     def _read_sealed(self, operation: str) -> list[_State]:
@@ -228,7 +248,9 @@ class SealedRecords:
             try:
                 return [_State(number_of(seal), self._opened(operation, seal)) for seal in seals]
             except Tampered:
-                newer = self._newest_seals(operation)  # whoever works on the operation wrote twice meanwhile
+                newer = self._newest_seals(
+                    operation
+                )  # whoever works on the operation wrote twice meanwhile
                 if newer == seals or not remaining_tries:
                     raise
                 seals = newer
@@ -258,7 +280,9 @@ class SealedRecords:
             raise Tampered(f"{what} is missing, which held records of {operation}")
         packed = self._packed(config_map)
         if hashlib.sha256(packed).hexdigest() != digest:
-            raise Tampered(f"{what} does not hold what was kept of {operation}{last_writer(config_map)}")
+            raise Tampered(
+                f"{what} does not hold what was kept of {operation}{last_writer(config_map)}"
+            )
         try:
             records: Bundle = bounded.loads(bounded.gunzip(packed))
         except ValueError as error:
@@ -268,7 +292,9 @@ class SealedRecords:
     def _packed(self, config_map: Json) -> bytes:
         packed = _decoded(config_map, "record")
         for digest in str((config_map.get("data") or {}).get("pieces", "")).split():
-            piece = self._client.get(CONFIG_MAP, names.blob_name(self._service, digest), self._namespace)
+            piece = self._client.get(
+                CONFIG_MAP, names.blob_name(self._service, digest), self._namespace
+            )
             packed += _decoded(piece or {}, "piece")
         return packed
 
@@ -300,7 +326,9 @@ def _bundle_name(number: int) -> str:
 
 
 def _packed(bundle: Mapping[str, Any]) -> bytes:
-    return gzip.compress(json.dumps(bundle, sort_keys=True, separators=(",", ":")).encode(), mtime=0)
+    return gzip.compress(
+        json.dumps(bundle, sort_keys=True, separators=(",", ":")).encode(), mtime=0
+    )
 
 
 def _decoded(config_map: Json, key: str) -> bytes:
@@ -329,7 +357,9 @@ class RecordedObjects:
         ledger = [item for item in history if part_of(item) == names.LEDGER]
         others = [item for item in history if part_of(item) != names.LEDGER]
         records = [
-            item for item in client.list(CONFIG_MAP, namespace, labels=chosen) or [] if part_of(item) != names.LOAD
+            item
+            for item in client.list(CONFIG_MAP, namespace, labels=chosen) or []
+            if part_of(item) != names.LOAD
         ]
         lease = client.get(LEASE, names.lease_name(service), namespace)
         self._found: list[tuple[ObjectKind, Json]] = [
@@ -377,7 +407,9 @@ class RecordedObjects:
         ledger = ledger_of(self._items(names.LEDGER))
         entries_of(ledger, self._service)  # a ledger that is not whole stays as it is
         seals = [*self._items(names.SEAL), *seals_of(ledger)]
-        current = [s for (operation, _), s in newest_seals(seals).items() if operation not in operations]
+        current = [
+            s for (operation, _), s in newest_seals(seals).items() if operation not in operations
+        ]
         staying = {self._record_of(seal) for seal in current}
         pieces = {
             piece
@@ -388,23 +420,34 @@ class RecordedObjects:
         folded = self._folded(ledger, current)
         staying |= {item["metadata"]["name"] for item in folded}
         if not folded:  # records that belong to no operation
-            staying |= {item["metadata"]["name"] for item in (*current, *self._items(names.REVISION))}
+            staying |= {
+                item["metadata"]["name"] for item in (*current, *self._items(names.REVISION))
+            }
 
         def goes(item: Json) -> bool:
             name, part = item["metadata"]["name"], part_of(item)
             if part == names.BLOB:
                 return not any(name.endswith(f"-blob-{piece[:20]}") for piece in pieces)
-            return part in (names.RECORD, names.SEAL, names.REVISION, names.LEDGER) and name not in staying
+            return (
+                part in (names.RECORD, names.SEAL, names.REVISION, names.LEDGER)
+                and name not in staying
+            )
 
         # The ledger's older objects go before the records, whose seals they hold.
-        going = sorted((pair for pair in self._found if goes(pair[1])), key=lambda pair: pair[0] is CONFIG_MAP)
+        going = sorted(
+            (pair for pair in self._found if goes(pair[1])), key=lambda pair: pair[0] is CONFIG_MAP
+        )
         self._delete(dict(reversed(going)).items(), dry_run=True)
         for item in folded:
             create_once(self._client, item["metadata"], item["revision"], item["data"])
         self._delete(going)
         present = {item["metadata"]["name"] for _, item in self._found}
         remaining = [pair for pair in self._found if pair not in going]
-        remaining += [(CONTROLLER_REVISION, item) for item in folded if item["metadata"]["name"] not in present]
+        remaining += [
+            (CONTROLLER_REVISION, item)
+            for item in folded
+            if item["metadata"]["name"] not in present
+        ]
         return PruneResult(len(going), _size(going), len(remaining), _size(remaining))
 
     def _folded(self, ledger: Sequence[LedgerObject], seals: Sequence[Json]) -> list[Json]:
@@ -414,17 +457,27 @@ class RecordedObjects:
         revisions |= {_number(item): _data(item) for item in self._items(names.REVISION)}
         beside = [{**_data(seal), "number": _number(seal)} for seal in seals]
         parts = [entries[start : start + ENTRIES] for start in range(0, len(entries), ENTRIES)]
-        if parts and len(parts[-1]) == ENTRIES:  # the last part has the seals, so it must not have a full one's name
+        if (
+            parts and len(parts[-1]) == ENTRIES
+        ):  # the last part has the seals, so it must not have a full one's name
             parts[-1:] = [parts[-1][:-1], parts[-1][-1:]]
         objects = []
         for number, part in enumerate(parts, start=1):
             final = number == len(parts)
             operations = {entry.get("operation") for entry in part}
-            taken = [n for n, record in sorted(revisions.items()) if final or record.get("operation") in operations]
-            appended = Appended(tuple(part), tuple(revisions.pop(n) for n in taken), tuple(beside) if final else ())
+            taken = [
+                n
+                for n, record in sorted(revisions.items())
+                if final or record.get("operation") in operations
+            ]
+            appended = Appended(
+                tuple(part), tuple(revisions.pop(n) for n in taken), tuple(beside) if final else ()
+            )
             name = names.folded_name(self._service, appended.first, appended.last)
             metadata = metadata_of(self._namespace, self._service, name, names.LEDGER)
-            objects.append({"metadata": metadata, "revision": appended.first, "data": appended.data()})
+            objects.append(
+                {"metadata": metadata, "revision": appended.first, "data": appended.data()}
+            )
         return objects
 
     def _items(self, part: str) -> list[Json]:
@@ -433,7 +486,9 @@ class RecordedObjects:
     def _record_of(self, seal: Json) -> str:
         """The ConfigMap that a seal vouches for."""
         data = _data(seal)
-        return names.record_name(self._service, str(data["operation"]), str(data["name"]), _number(seal))
+        return names.record_name(
+            self._service, str(data["operation"]), str(data["name"]), _number(seal)
+        )
 
     def _delete(self, items: Iterable[tuple[ObjectKind, Json]], *, dry_run: bool = False) -> None:
         for kind, item in items:

@@ -38,7 +38,9 @@ class StatusWriter:
         body = {"metadata": metadata, "status": {**status, **observed, "conditions": conditions}}
         self._client.apply(SPECULATION_STATUS, body, force=True, subresource="status")
 
-    def tell(self, namespace: str, service: str, reason: str, message: str, at: str, *, warning: bool) -> None:
+    def tell(
+        self, namespace: str, service: str, reason: str, message: str, at: str, *, warning: bool
+    ) -> None:
         """Create an Event on the service's SpeculationStatus.
 
         Raises:
@@ -47,8 +49,17 @@ class StatusWriter:
         owner = self._object(namespace, service)["metadata"]
         involved = {"apiVersion": SPECULATION_STATUS.api_version, "kind": SPECULATION_STATUS.name}
         body = {
-            "metadata": {"name": f"{service}.{secrets.token_hex(8)}", "namespace": namespace, "labels": _LABELS},
-            "involvedObject": {**involved, "namespace": namespace, "name": service, "uid": owner["uid"]},
+            "metadata": {
+                "name": f"{service}.{secrets.token_hex(8)}",
+                "namespace": namespace,
+                "labels": _LABELS,
+            },
+            "involvedObject": {
+                **involved,
+                "namespace": namespace,
+                "name": service,
+                "uid": owner["uid"],
+            },
             "reason": reason,
             "message": message[:_LONGEST],
             "type": "Warning" if warning else "Normal",
@@ -126,7 +137,9 @@ def _column(name: str, path: str, kind: str = "string") -> Json:
     return {"name": name, "type": kind, "jsonPath": path}
 
 
-def since(conditions: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, str]], now: str) -> list[Json]:
+def since(
+    conditions: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, str]], now: str
+) -> list[Json]:
     """Conditions with ``lastTransitionTime``: that of before where the status is the same."""
     old = {c["type"]: c for c in before}
     return [

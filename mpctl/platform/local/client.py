@@ -30,7 +30,9 @@ class StreamClient:
     def close(self) -> str:
         return ""
 
-    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> SentBlock:
+    def send(
+        self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None
+    ) -> SentBlock:
         before = counters() if counters else Counters()
         result = self.run(endpoint, order)
         return SentBlock(result, before, counters() if counters else Counters())
@@ -44,7 +46,9 @@ class StreamClient:
         port = urlsplit(endpoint.base_url).port
         target = LoadTarget(endpoint.base_url, endpoint.token, endpoint.socket)
         if endpoint.same_user and port is not None:
-            target = LoadTarget(endpoint.base_url, endpoint.token, check=partial(require_this_user, port))
+            target = LoadTarget(
+                endpoint.base_url, endpoint.token, check=partial(require_this_user, port)
+            )
         sending = send_block(target, **block_of(order, endpoint.model))
         try:
             return LoadResult.read(asyncio.run(asyncio.wait_for(sending, limit_s(order))))
@@ -63,7 +67,9 @@ class StreamClient:
             return times if isinstance(times, list) else []
 
         command = [sys.executable, str(PACED), pace.to_line()]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/") as server:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/"
+        ) as server:
             assert server.stdout is not None
             assert server.stdin is not None
             try:

@@ -26,7 +26,9 @@ class DesiredArm:
 
     manifest: str
     port: int  # of loopback, on which it answers
-    fault: tuple[str, ...] = ()  # arguments of a drill that its next starts get and its manifest does not have
+    fault: tuple[
+        str, ...
+    ] = ()  # arguments of a drill that its next starts get and its manifest does not have
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,9 @@ class Desired(Record):
     python: str  # interpreter of the engine's environment
     route: str
     arms: Mapping[str, DesiredArm] = field(default_factory=dict)
-    lifeline: Process | None = None  # a process without which the service must not stay up (demo, tests)
+    lifeline: Process | None = (
+        None  # a process without which the service must not stay up (demo, tests)
+    )
 
     def with_arm(self, arm_id: str, arm: DesiredArm) -> Desired:
         """Return the state with one more arm."""
@@ -58,7 +62,9 @@ class Desired(Record):
 
     def without_arm(self, arm_id: str) -> Desired:
         """Return the state without an arm."""
-        return replace(self, arms={other: arm for other, arm in self.arms.items() if other != arm_id})
+        return replace(
+            self, arms={other: arm for other, arm in self.arms.items() if other != arm_id}
+        )
 
     def only(self, arm_id: str) -> Desired:
         """Return the state with that arm alone.
@@ -104,7 +110,11 @@ def read_desired(directory: Path) -> Desired | None:
     up = commands.line("local", "up", "-f", "MANIFEST")
     hint = f"restore this file from a copy, or: {down}, then {up}; history stays"
     record = read_json(directory / DESIRED, hint=hint)
-    return None if record is None else restored(directory / DESIRED, Desired.from_record, record, hint=hint)
+    return (
+        None
+        if record is None
+        else restored(directory / DESIRED, Desired.from_record, record, hint=hint)
+    )
 
 
 def require_desired(directory: Path) -> Desired:
@@ -131,7 +141,11 @@ def read_observed(directory: Path) -> Observed | None:
     up = commands.line("local", "up", directory.name, namespace=directory.parent.name)
     hint = f"remove this file alone; the supervisor writes it anew, {up} starts one"
     record = read_json(directory / OBSERVED, hint=hint)
-    return None if record is None else restored(directory / OBSERVED, Observed.from_record, record, hint=hint)
+    return (
+        None
+        if record is None
+        else restored(directory / OBSERVED, Observed.from_record, record, hint=hint)
+    )
 
 
 def change(directory: Path, edit: Callable[[Desired], Desired]) -> Desired:

@@ -124,7 +124,9 @@ def engine_environment(
 ) -> dict[str, str]:
     """The caller's environment, our defaults, the manifest's literal values; a value from a Secret keeps the caller's
     own. ``fault``: arguments of a drill, which go where secret ones do: the command line stays the manifest's."""
-    chosen = with_loopback({**DEFAULT_ENV, **inherited, **{k: v for k, v in service.env if v is not None}})
+    chosen = with_loopback(
+        {**DEFAULT_ENV, **inherited, **{k: v for k, v in service.env if v is not None}}
+    )
     keys, secret = _secret_flags(service)
     if len(keys) == 1:
         chosen[_API_KEY] = keys[0]
@@ -164,7 +166,9 @@ def notes(service: Service) -> tuple[str, ...]:
     if missing:
         remarks.append(f"environment from the cluster is missing: {', '.join(missing)}")
     if service.command.get("port") or service.command.get("host"):
-        remarks.append("--host and --port are replaced: engines answer on loopback ports of their own")
+        remarks.append(
+            "--host and --port are replaced: engines answer on loopback ports of their own"
+        )
     return tuple(remarks)
 
 
@@ -184,7 +188,9 @@ def python_of(vllm: str | None) -> str:
     script = shutil.which(vllm or "vllm")
     if script is None and vllm is not None:
         reason = "cannot be executed" if Path(vllm).exists() else "not found"
-        raise InputError(f"{vllm} {reason}", field="--vllm", hint="name a vllm command or its python")
+        raise InputError(
+            f"{vllm} {reason}", field="--vllm", hint="name a vllm command or its python"
+        )
     if script is not None:
         if Path(script).name.startswith("python"):
             return script
@@ -195,7 +201,9 @@ def python_of(vllm: str | None) -> str:
             interpreter = words[1] if words[0].endswith("/env") and len(words) > 1 else words[0]
             if "python" in Path(interpreter).name:
                 return shutil.which(interpreter) or interpreter
-        beside = Path(script).with_name("python")  # a console script with a long path starts through sh
+        beside = Path(script).with_name(
+            "python"
+        )  # a console script with a long path starts through sh
         if beside.exists():
             return str(beside)
     raise Refused(

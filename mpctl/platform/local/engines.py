@@ -13,7 +13,14 @@ from pathlib import Path
 
 from mpctl.errors import Conflict, MpctlError
 from mpctl.manifest import Service, masked
-from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, change, read_observed, require_desired
+from mpctl.platform.local.desired import (
+    Desired,
+    DesiredArm,
+    ObservedArm,
+    change,
+    read_observed,
+    require_desired,
+)
 from mpctl.platform.local.engine import api_key, drain_s, engine_command, read_service, served_name
 from mpctl.platform.local.processes import STATE_VARIABLE, arguments_of, is_supervised
 from mpctl.platform.local.state_files import log_end, log_path, state_root, try_lock
@@ -21,7 +28,12 @@ from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
 from mpctl.safe_text import telling_lines
 
 STOP_TIMEOUT_S = 45.0  # two signals, after the last request
-_PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Phase.READY, "Failed": Phase.FAILED}
+_PHASES = {
+    "Starting": Phase.STARTING,
+    "Restarting": Phase.STARTING,
+    "Ready": Phase.READY,
+    "Failed": Phase.FAILED,
+}
 
 
 class LocalEngines:
@@ -47,7 +59,9 @@ class LocalEngines:
             return ArmState(arm_id, Phase.STARTING, message="waiting for the supervisor")
         return self._assess(arm_id, wanted, observed_arm, desired)
 
-    def _assess(self, arm_id: str, arm: DesiredArm, observed_arm: ObservedArm, desired: Desired) -> ArmState:
+    def _assess(
+        self, arm_id: str, arm: DesiredArm, observed_arm: ObservedArm, desired: Desired
+    ) -> ArmState:
         service = read_service(arm.manifest, self._directory.name)
         running = arguments_of(observed_arm.process)
         phase = _PHASES[observed_arm.phase]
@@ -101,7 +115,9 @@ class LocalEngines:
 
         def without(desired: Desired) -> Desired:
             if desired.route == arm.id:
-                raise Conflict(f"{arm.id} serves {desired.namespace}/{desired.name} and is not stopped")
+                raise Conflict(
+                    f"{arm.id} serves {desired.namespace}/{desired.name} and is not stopped"
+                )
             return desired.without_arm(arm.id)
 
         change(self._directory, without)
@@ -128,7 +144,9 @@ class LocalEngines:
         desired = require_desired(self._directory)
         # One that stops is not among the desired arms any more; it has the service's time for its requests.
         texts = [desired.text, *(arm.manifest for arm in desired.arms.values())]
-        patience = STOP_TIMEOUT_S + max(drain_s(read_service(text, self._directory.name)) for text in texts)
+        patience = STOP_TIMEOUT_S + max(
+            drain_s(read_service(text, self._directory.name)) for text in texts
+        )
         end = time.monotonic() + patience
         while time.monotonic() < end:
             self.ensure_supervisor()
@@ -152,7 +170,13 @@ class LocalEngines:
         with (self._directory / "supervisor.log").open("ab") as log:
             # Not from the user's directory: a random.py there would be found before the standard library's.
             self._spawned = subprocess.Popen(
-                [sys.executable, "-P", "-m", "mpctl.platform.local.supervisor", str(self._directory)],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "mpctl.platform.local.supervisor",
+                    str(self._directory),
+                ],
                 cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -23,7 +23,9 @@ from mpctl.platform.load import LoadClient
 from mpctl.rollout.ports import Endpoint, EngineFacts, LoadOrder, SentBlock
 from mpctl.safe_text import conceal
 
-_WHOLE_BYTES = 64 * 2**20  # larger files are told by size, first and last MiB, or a digest would take minutes
+_WHOLE_BYTES = (
+    64 * 2**20
+)  # larger files are told by size, first and last MiB, or a digest would take minutes
 _PART_BYTES = 2**20
 
 
@@ -32,9 +34,13 @@ def device() -> str:
     cores``."""
     names = _gpus()
     if names:
-        return ", ".join(f"{names.count(n)} x {n}" if names.count(n) > 1 else n for n in dict.fromkeys(names))
+        return ", ".join(
+            f"{names.count(n)} x {n}" if names.count(n) > 1 else n for n in dict.fromkeys(names)
+        )
     try:
-        model = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        model = re.search(
+            r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE
+        )
     except OSError:
         model = None
     name = model[1].strip() if model else os.uname().machine
@@ -127,7 +133,12 @@ class LocalMeter:
         url = f"{endpoint.base_url}/v1/chat/completions"
         try:
             answer = http.request(
-                "POST", url, json=body, headers=_headers(endpoint), seconds=_COMPLETION_S, socket=_socket(endpoint)
+                "POST",
+                url,
+                json=body,
+                headers=_headers(endpoint),
+                seconds=_COMPLETION_S,
+                socket=_socket(endpoint),
             )
         except http.NoAnswer as error:
             raise MpctlError(error.message, hint=_READ_LOG) from error
@@ -136,7 +147,9 @@ class LocalMeter:
         try:
             completion = answer.json()
         except ValueError as error:
-            raise MpctlError(f"{url}: the answer is not JSON: {answer.text[:300]}", hint=_READ_LOG) from error
+            raise MpctlError(
+                f"{url}: the answer is not JSON: {answer.text[:300]}", hint=_READ_LOG
+            ) from error
         usage = completion.get("usage") if isinstance(completion, dict) else None
         if not isinstance(usage, dict) or not usage.get("completion_tokens"):
             raise MpctlError(f"{url} answered without a single token", hint=_READ_LOG)
@@ -176,7 +189,9 @@ class LocalMeter:
         self._prompts.update(map(text_of, order.prompts))
         try:
             return self.client.send(endpoint, order, lambda: self.counters(endpoint))
-        except MpctlError as error:  # its text is recorded, and a client's last lines may quote what it sent
+        except (
+            MpctlError
+        ) as error:  # its text is recorded, and a client's last lines may quote what it sent
             conceal(error, self._prompts)
             raise
 
@@ -248,7 +263,9 @@ def _socket(endpoint: Endpoint) -> str | None:
 def _get_json(endpoint: Endpoint, path: str) -> dict[str, Any]:
     """Return a JSON object from the engine; empty without one, since it decides nothing."""
     try:
-        answer = http.get(f"{endpoint.base_url}{path}", headers=_headers(endpoint), socket=_socket(endpoint))
+        answer = http.get(
+            f"{endpoint.base_url}{path}", headers=_headers(endpoint), socket=_socket(endpoint)
+        )
         record = answer.json() if answer.status == 200 else {}
     except (http.NoAnswer, ValueError):
         return {}

@@ -23,7 +23,14 @@ from mpctl.platform.local.desired import (
 )
 from mpctl.platform.local.engine import check_model, notes, read_service
 from mpctl.platform.local.engines import STOP_TIMEOUT_S, LocalEngines, endpoint_of, free_ports
-from mpctl.platform.local.processes import alive, is_supervised, memory_of, stop_group, wait_until_gone, who_listens
+from mpctl.platform.local.processes import (
+    alive,
+    is_supervised,
+    memory_of,
+    stop_group,
+    wait_until_gone,
+    who_listens,
+)
 from mpctl.platform.local.state_files import locked, service_dir, write_json
 from mpctl.rollout.ports import Arm, Demand, Endpoint, Live, RetainedBaseline
 from mpctl.rollout.revision import text_digest
@@ -68,7 +75,9 @@ class LocalPlatform:
     def read(self) -> Live:
         """Return the live manifest and the route."""
         desired = self.desired()
-        return Live(self._service, self._namespace, desired.text, text_digest(desired.text), desired.route)
+        return Live(
+            self._service, self._namespace, desired.text, text_digest(desired.text), desired.route
+        )
 
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         """The same text: a change sets nothing for its duration here."""
@@ -76,7 +85,11 @@ class LocalPlatform:
 
     def restarted_text(self, at: str) -> str:
         """The live manifest with a comment at its end: another text is another engine here."""
-        lines = [line for line in self.desired().text.splitlines(keepends=True) if not line.startswith(_RESTARTED)]
+        lines = [
+            line
+            for line in self.desired().text.splitlines(keepends=True)
+            if not line.startswith(_RESTARTED)
+        ]
         text = "".join(lines)
         return f"{text}{'' if text.endswith(chr(10)) else chr(10)}{_RESTARTED}{at}\n"
 
@@ -145,16 +158,24 @@ class LocalPlatform:
         """Paths of the fields in which two manifests differ beyond speculation and staging."""
         return foreign_changes(before, after)
 
-    def describe_foreign_change(self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None) -> str | None:
+    def describe_foreign_change(
+        self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None
+    ) -> str | None:
         """The service was stopped, or its manifest was changed."""
         title, desired = f"service {self._namespace}/{self._service}", read_desired(self.directory)
         if desired is None:
             return f"{title} was stopped"
-        return None if desired.text in {arm.manifest for arm in known} else f"{title} was changed by another client"
+        return (
+            None
+            if desired.text in {arm.manifest for arm in known}
+            else f"{title} was changed by another client"
+        )
 
     # Acting
 
-    def create(self, manifest: str, *, port: int | None, cwd: str, python: str, lifeline: Process | None) -> Desired:
+    def create(
+        self, manifest: str, *, port: int | None, cwd: str, python: str, lifeline: Process | None
+    ) -> Desired:
         """Bring the service up with one arm.
 
         Raises:
@@ -169,7 +190,9 @@ class LocalPlatform:
         with locked(self.directory / "desired.lock"):
             if read_desired(self.directory) is not None:
                 up = commands.line("local", "up", self._service, namespace=self._namespace)
-                rollout = commands.line("rollout", self._service, "--spec", "METHOD", namespace=self._namespace)
+                rollout = commands.line(
+                    "rollout", self._service, "--spec", "METHOD", namespace=self._namespace
+                )
                 raise Conflict(
                     f"service {self._namespace}/{self._service} is already up with another manifest",
                     hint=f"{up} without -f brings it back; {rollout} changes it",
@@ -207,7 +230,12 @@ class LocalPlatform:
         change(self.directory, lambda d: replace(d, route=arm.id))
 
     def promote(
-        self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, candidate_serves: bool = False
+        self,
+        arm: Arm,
+        *,
+        expect: tuple[Arm, ...],
+        downtime: bool = False,
+        candidate_serves: bool = False,
     ) -> None:
         """Write manifest and route in one document."""
 

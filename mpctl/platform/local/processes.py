@@ -113,7 +113,11 @@ def marks_of(pid: int) -> dict[str, str]:
         OSError: the process is gone, or belongs to another user.
     """
     block = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="surrogateescape")
-    return {name: value for name, _, value in (entry.partition("=") for entry in block.split("\0")) if name and value}
+    return {
+        name: value
+        for name, _, value in (entry.partition("=") for entry in block.split("\0"))
+        if name and value
+    }
 
 
 def _group(group: int) -> list[psutil.Process]:
@@ -138,7 +142,10 @@ def tagged(state_dir: str) -> Iterator[tuple[str, psutil.Process]]:
     groups: dict[int, tuple[str, psutil.Process]] = {}
     for process, group, environment in _engine_processes():
         with suppress(psutil.Error):
-            ours = environment.get(STATE_VARIABLE) == state_dir and process.status() != psutil.STATUS_ZOMBIE
+            ours = (
+                environment.get(STATE_VARIABLE) == state_dir
+                and process.status() != psutil.STATUS_ZOMBIE
+            )
             if ours and (group not in groups or process.pid == group):
                 groups[group] = (environment[ARM_VARIABLE], process)
     yield from groups.values()
@@ -148,7 +155,11 @@ def who_listens(port: int) -> str:
     """Name of the process on a loopback port, as far as we may see it."""
     with suppress(psutil.AccessDenied):
         for connection in psutil.net_connections(kind="tcp"):
-            if connection.status == psutil.CONN_LISTEN and connection.laddr and connection.laddr.port == port:
+            if (
+                connection.status == psutil.CONN_LISTEN
+                and connection.laddr
+                and connection.laddr.port == port
+            ):
                 with suppress(psutil.Error):
                     return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
     return "another process"

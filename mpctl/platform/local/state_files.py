@@ -29,7 +29,9 @@ from mpctl import bounded
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.safe_text import without_requests
 
-RESTORE = "restore this file from a copy; keep the files beside it: rollback needs revisions and ledger"
+RESTORE = (
+    "restore this file from a copy; keep the files beside it: rollback needs revisions and ledger"
+)
 
 
 def state_root() -> Path:

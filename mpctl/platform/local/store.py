@@ -15,7 +15,14 @@ from typing import Any, BinaryIO
 from mpctl import bounded, commands, safe_text
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.desired import read_observed
-from mpctl.platform.local.state_files import RESTORE, naming, part_of_path, read_json, try_lock, write_json
+from mpctl.platform.local.state_files import (
+    RESTORE,
+    naming,
+    part_of_path,
+    read_json,
+    try_lock,
+    write_json,
+)
 from mpctl.rollout.ledger import Entry, read_ledger
 from mpctl.rollout.ports import PruneResult, RecordCounts
 from mpctl.rollout.revision import Revision
@@ -44,7 +51,9 @@ class RecordedFiles:
         """Delete the records of these operations."""
         folders = {self._directory / "operations" / operation for operation in operations}
         going = [path for path in self._records if folders & set(path.parents)]
-        sizes = {path: path.stat().st_size for path in (*self._ledger, *self._revisions, *self._records)}
+        sizes = {
+            path: path.stat().st_size for path in (*self._ledger, *self._revisions, *self._records)
+        }
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
         gone = sum(sizes[path] for path in going)
@@ -107,7 +116,9 @@ class LocalStore:
     def entries(self) -> tuple[Entry, ...]:
         """The ledger, oldest first."""
         try:
-            text = self._ledger.read_text(encoding="utf-8", errors="replace")  # the chain shows what is damaged
+            text = self._ledger.read_text(
+                encoding="utf-8", errors="replace"
+            )  # the chain shows what is damaged
         except FileNotFoundError:
             return ()
         return read_ledger(text, where=str(self._ledger))
@@ -126,18 +137,28 @@ class LocalStore:
                     aside.write(torn + b"\n")
                 file.truncate(file.seek(0, os.SEEK_END) - len(torn))
             if (last.digest if last else "") != entries[0].previous:
-                raise Conflict(f"{self._ledger} was written meanwhile", hint="run the same command again")
+                raise Conflict(
+                    f"{self._ledger} was written meanwhile", hint="run the same command again"
+                )
             _append(file, "".join(f"{entry.to_line()}\n" for entry in entries).encode())
 
-    def save(self, operation: str, name: str, record: dict[str, Any], *, only: bool = False) -> None:
+    def save(
+        self, operation: str, name: str, record: dict[str, Any], *, only: bool = False
+    ) -> None:
         """Keep a record of an operation."""
         write_json(self._record(operation, name), record)
 
     def _record(self, operation: str, name: str) -> Path:
-        return self._directory / "operations" / part_of_path(operation) / f"{part_of_path(name)}.json"
+        return (
+            self._directory / "operations" / part_of_path(operation) / f"{part_of_path(name)}.json"
+        )
 
     def save_all(
-        self, operation: str, records: Mapping[str, dict[str, Any]], *, raw: Mapping[str, dict[str, Any]] | None = None
+        self,
+        operation: str,
+        records: Mapping[str, dict[str, Any]],
+        *,
+        raw: Mapping[str, dict[str, Any]] | None = None,
     ) -> None:
         """Keep several records of an operation, each in its file."""
         for name, record in {**(raw or {}), **records}.items():
@@ -194,11 +215,15 @@ class LocalStore:
             raise Conflict(
                 f"service {self._directory.parent.name}/{self._directory.name} is held by {_holder(note)}",
                 hint="wait for it, or watch it with: "
-                + commands.line("status", self._directory.name, "-w", namespace=self._directory.parent.name),
+                + commands.line(
+                    "status", self._directory.name, "-w", namespace=self._directory.parent.name
+                ),
             )
         try:
             since = datetime.now(UTC).isoformat(timespec="seconds")
-            write_json(note, {"who": self._who, "pid": os.getpid(), "since": since, "purpose": purpose})
+            write_json(
+                note, {"who": self._who, "pid": os.getpid(), "since": since, "purpose": purpose}
+            )
             yield
         finally:
             note.unlink(missing_ok=True)
@@ -232,14 +257,18 @@ def _tail(file: BinaryIO) -> tuple[Entry | None, bytes]:
         start = max(size - length, 0)
         file.seek(start)
         lines = file.read().split(b"\n")
-        if start == 0 or len(lines) > 2:  # otherwise the last whole line begins before what was read
+        if (
+            start == 0 or len(lines) > 2
+        ):  # otherwise the last whole line begins before what was read
             break
         length *= 4
     whole = [line for line in lines[:-1] if line]
     try:
         return Entry.from_line(whole[-1].decode()) if whole else None, lines[-1]
     except ValueError as error:
-        raise MpctlError(f"{file.name}: the last line is not a ledger entry ({error})", hint=RESTORE) from error
+        raise MpctlError(
+            f"{file.name}: the last line is not a ledger entry ({error})", hint=RESTORE
+        ) from error
 
 
 def _revision(path: Path) -> Revision:
@@ -250,7 +279,9 @@ def _revision(path: Path) -> Revision:
 def _holder(note: Path) -> str:
     try:
         record = bounded.loads(note.read_text(encoding="utf-8"))
-        holder = f"{record['who']} (pid {record['pid']}, {record['purpose']}, since {record['since']})"
+        holder = (
+            f"{record['who']} (pid {record['pid']}, {record['purpose']}, since {record['since']})"
+        )
         return safe_text.line(holder)
     except (OSError, ValueError, KeyError, TypeError):
         return "another mpctl"

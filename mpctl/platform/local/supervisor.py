@@ -42,10 +42,22 @@ from mpctl.platform.local.desired import (
     read_desired,
     read_observed,
 )
-from mpctl.platform.local.engine import DRAIN_S, drain_s, engine_command, engine_environment, read_service
+from mpctl.platform.local.engine import (
+    DRAIN_S,
+    drain_s,
+    engine_command,
+    engine_environment,
+    read_service,
+)
 from mpctl.platform.local.in_engine.listeners import listener_of, require_this_user
 from mpctl.platform.local.processes import alive, identify, marked, stop_group, tagged
-from mpctl.platform.local.state_files import last_log_line, log_path, state_root, try_lock, write_json
+from mpctl.platform.local.state_files import (
+    last_log_line,
+    log_path,
+    state_root,
+    try_lock,
+    write_json,
+)
 
 _CHUNK = 1 << 16
 
@@ -118,11 +130,17 @@ def _closing(head: bytes) -> bytes:
     names = [field.partition(b":")[0].strip().lower() for field in fields]
     if b"upgrade" in names:
         return head
-    others = [field for name, field in zip(names, fields, strict=True) if name not in (b"connection", b"keep-alive")]
+    others = [
+        field
+        for name, field in zip(names, fields, strict=True)
+        if name not in (b"connection", b"keep-alive")
+    ]
     return b"\r\n".join([first, *others, b"Connection: close", b"", b""])
 
 
-async def _forward(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+async def _forward(
+    head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
+) -> None:
     """Send a request to a port, and its answer back."""
     listener = require_this_user(port)
     upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", port)
@@ -163,7 +181,9 @@ class Supervisor:
         self._not_before: dict[str, float] = {}
         self._ports: dict[str, int] = {}
         self._drain_s: dict[str, float] = {}
-        self._drained_by: dict[str, float] = {}  # monotonic time of each arm that finishes its requests
+        self._drained_by: dict[
+            str, float
+        ] = {}  # monotonic time of each arm that finishes its requests
         self._me = me
         self._desired: Desired | None = None
         self._router: RequestRouter | None = None
@@ -186,7 +206,9 @@ class Supervisor:
         """A round; False when there is nothing left to keep."""
         self._desired = desired = read_desired(self._directory)
         if desired is not None and desired.lifeline and alive(desired.lifeline) is None:
-            (self._directory / DESIRED).unlink(missing_ok=True)  # without its lifeline the service is down
+            (self._directory / DESIRED).unlink(
+                missing_ok=True
+            )  # without its lifeline the service is down
             desired = None
         if desired is None:
             await self._stop_all()
@@ -221,26 +243,38 @@ class Supervisor:
                 return observed
             if await asyncio.to_thread(_healthy, arm.port):
                 return replace(observed, phase="Ready", message="")
-            return replace(observed, message=_foreign_listener(arm.port) or last_log_line(self._log(arm_id)))
+            return replace(
+                observed, message=_foreign_listener(arm.port) or last_log_line(self._log(arm_id))
+            )
         code = self._exit_code(arm_id)
         if observed.phase in ("Starting", "Ready") and observed.process is not None:
-            await asyncio.to_thread(stop_group, observed.process)  # children that a dead leader left behind
+            await asyncio.to_thread(
+                stop_group, observed.process
+            )  # children that a dead leader left behind
         if observed.phase == "Starting" and not observed.restarts:
-            return replace(observed, phase="Failed", process=None, exit_code=code, message=_ended(code))
+            return replace(
+                observed, phase="Failed", process=None, exit_code=code, message=_ended(code)
+            )
         if observed.phase in ("Starting", "Ready"):  # it was ready once
             pause = min(MAX_PAUSE_S, 2.0 ** min(observed.restarts, 6))
             self._not_before[arm_id] = time.monotonic() + pause
-            return replace(observed, phase="Restarting", process=None, exit_code=code, message=_ended(code))
+            return replace(
+                observed, phase="Restarting", process=None, exit_code=code, message=_ended(code)
+            )
         if observed.phase == "Restarting" and time.monotonic() >= self._not_before.get(arm_id, 0.0):
             return self._launch(arm_id, arm, desired, restarts=observed.restarts + 1)
         return observed
 
-    def _launch(self, arm_id: str, arm: DesiredArm, desired: Desired, *, restarts: int) -> ObservedArm:
+    def _launch(
+        self, arm_id: str, arm: DesiredArm, desired: Desired, *, restarts: int
+    ) -> ObservedArm:
         try:
             service = read_service(arm.manifest, desired.name)
             command = engine_command(desired.python, service, arm.port)
             tag = f"{desired.namespace}/{desired.name}/{arm_id}"
-            environment = marked(engine_environment(service, fault=arm.fault), str(state_root()), tag)
+            environment = marked(
+                engine_environment(service, fault=arm.fault), str(state_root()), tag
+            )
         except MpctlError as error:
             return ObservedArm("Failed", None, error.message, restarts=restarts)
         log = self._log(arm_id)
@@ -248,7 +282,9 @@ class Supervisor:
         # Written first: a supervisor that dies between the start and the report would leave an engine nobody knows of.
         self._arms[arm_id] = ObservedArm("Starting", None, "starting", restarts=restarts)
         self._report()
-        with log.open("ab" if restarts else "wb") as output:  # an earlier start's errors are not this one's
+        with log.open(
+            "ab" if restarts else "wb"
+        ) as output:  # an earlier start's errors are not this one's
             try:
                 child = subprocess.Popen(
                     command,
@@ -273,7 +309,9 @@ class Supervisor:
         observed, port = self._arms[arm_id], self._ports.get(arm_id)
         if observed.phase != "Ready" or port is None:
             return True
-        end = self._drained_by.setdefault(arm_id, time.monotonic() + self._drain_s.get(arm_id, DRAIN_S))
+        end = self._drained_by.setdefault(
+            arm_id, time.monotonic() + self._drain_s.get(arm_id, DRAIN_S)
+        )
         requests = self._router.open(port) if self._router else 0
         if time.monotonic() > end or not (requests or await asyncio.to_thread(_busy, port)):
             return True
@@ -295,7 +333,9 @@ class Supervisor:
     def _report(self) -> None:
         observed = Observed(self._me, dict(self._arms), self._router.error if self._router else "")
         path = self._directory / OBSERVED
-        if observed != self._written or not path.exists():  # one that was damaged is removed by hand
+        if (
+            observed != self._written or not path.exists()
+        ):  # one that was damaged is removed by hand
             write_json(path, observed.to_record())
             self._written = observed
 
@@ -314,7 +354,11 @@ def _found_running(directory: Path) -> dict[str, ObservedArm]:
     """Return the arms that an earlier supervisor reported, and engines that it started but could not report."""
     before = read_observed(directory)
     # What was about to start is started again, unless the tag below finds it running.
-    arms = {k: v for k, v in (before.arms if before else {}).items() if v.process or v.phase != "Starting"}
+    arms = {
+        k: v
+        for k, v in (before.arms if before else {}).items()
+        if v.process or v.phase != "Starting"
+    }
     mine = f"{directory.parent.name}/{directory.name}/"
     for tag, process in tagged(str(state_root())):
         arm_id = tag.removeprefix(mine)
@@ -332,7 +376,9 @@ def _ended(code: int | None) -> str:
     return f"the engine exited with code {code}"
 
 
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
+_DIRECT = urllib.request.build_opener(
+    urllib.request.ProxyHandler({})
+)  # whatever proxy the environment names
 
 
 def _foreign_listener(port: int) -> str:

@@ -39,7 +39,10 @@ from mpctl.watch.sentinel import AGAIN, Check, first_check
 
 _AT_ONCE = 4  # at least: many faults need two rows in a batch
 _CONTEXT = 4096  # tokens, where the engine does not tell
-_GAPS, _LAW = 2, 20  # alternatives: to know a token's gap to the next one, and the law that it was drawn from
+_GAPS, _LAW = (
+    2,
+    20,
+)  # alternatives: to know a token's gap to the next one, and the law that it was drawn from
 _FURTHER = 3  # times at most that the sampled requests are asked again, while their e-value hints at a fault
 _STOPS = (Outcome.FAIL, Outcome.UNDECIDED, Outcome.MISSING)  # no round of speed changes them
 
@@ -71,7 +74,9 @@ class _Pass:
     def _score(self, answers: Sequence[Answer | None], alternatives: int) -> list[Scored | None]:
         scorable = (None,) * len(answers) if self.engines.unscorable() else answers
         concurrency = self._concurrency
-        return self.engines.score(scorable, attempt="scores", concurrency=concurrency, alternatives=alternatives)
+        return self.engines.score(
+            scorable, attempt="scores", concurrency=concurrency, alternatives=alternatives
+        )
 
     def ask_baseline(self) -> BaselineAnswers:
         plan, meter = self.operation.plan, self.context.meter
@@ -79,18 +84,31 @@ class _Pass:
             context_tokens = meter.describe(self.engines.endpoint(BASELINE)).context_tokens
         except CounterError:
             context_tokens = None
-        asks = asks_of(self.engines.records.workload, plan.fidelity, context_tokens=context_tokens or _CONTEXT)
-        self.context.progress.step("answers", f"{len(asks)} requests to the baseline, {self._concurrency} at once")
+        asks = asks_of(
+            self.engines.records.workload, plan.fidelity, context_tokens=context_tokens or _CONTEXT
+        )
+        self.context.progress.step(
+            "answers", f"{len(asks)} requests to the baseline, {self._concurrency} at once"
+        )
         answers = self._ask(BASELINE, asks)
         skipped = _refused_kinds(asks, answers)
-        supported = [(ask, answer) for ask, answer in zip(asks, answers, strict=True) if ask.kind not in skipped]
+        supported = [
+            (ask, answer)
+            for ask, answer in zip(asks, answers, strict=True)
+            if ask.kind not in skipped
+        ]
         scores = self._score([answer if ask.greedy else None for ask, answer in supported], _GAPS)
-        return BaselineAnswers(tuple(a for a, _ in supported), tuple(a for _, a in supported), tuple(scores), skipped)
+        return BaselineAnswers(
+            tuple(a for a, _ in supported), tuple(a for _, a in supported), tuple(scores), skipped
+        )
 
     def compare(self, baseline: BaselineAnswers) -> tuple[AnswerCheck, Burst]:
         """Let the candidate answer as well, and examine both; with the failures of both."""
         progress = self.context.progress
-        progress.step("answers", f"{len(baseline.asks)} requests to the candidate, {self._concurrency} at once")
+        progress.step(
+            "answers",
+            f"{len(baseline.asks)} requests to the candidate, {self._concurrency} at once",
+        )
         candidate = behind(baseline.answers, self._ask(CANDIDATE, baseline.asks))
         rows = zip(baseline.asks, baseline.answers, candidate, baseline.own, strict=True)
         pairs = self._scored([Pair(number, *row) for number, row in enumerate(rows)])
@@ -103,14 +121,22 @@ class _Pass:
         if numbers := to_confirm(check):
             progress.update(f"{len(numbers)} requests are sent again alone")
             check = confirm(check, pairs, self._repeats([pairs[number] for number in numbers]))
-        replies = ([(answer.error, 0.0) for answer in answers] for answers in (baseline.answers, candidate))
+        replies = (
+            [(answer.error, 0.0) for answer in answers] for answers in (baseline.answers, candidate)
+        )
         return replace(check, skipped={**baseline.skipped, **check.skipped}), Burst.of(*replies)
 
     def _examined(self, pairs: Sequence[Pair]) -> AnswerCheck:
         level = level_of(answer for pair in pairs for answer in (pair.baseline, pair.candidate))
         fidelity = self.operation.plan.fidelity
-        unscorable = why_unscorable(self.operation.plan.baseline_spec, ()) if self.leaves else self.engines.unscorable()
-        return examine(pairs, fidelity=fidelity, level=level, gone=self.leaves, unscorable=unscorable)
+        unscorable = (
+            why_unscorable(self.operation.plan.baseline_spec, ())
+            if self.leaves
+            else self.engines.unscorable()
+        )
+        return examine(
+            pairs, fidelity=fidelity, level=level, gone=self.leaves, unscorable=unscorable
+        )
 
     def _sampled_again(self, pairs: Sequence[Pair]) -> list[Pair]:
         """Both arms' answers to the sampled requests once more, scored; a request that comes several times in the
@@ -118,19 +144,29 @@ class _Pass:
         asks = tuple({pair.ask.digest: pair.ask for pair in pairs if not pair.ask.greedy}.values())
         self.context.progress.update(f"{len(asks)} sampled requests are sent again")
         rows = zip(asks, self._ask(BASELINE, asks), self._ask(CANDIDATE, asks), strict=True)
-        return self._scored([Pair(number, *row) for number, row in enumerate(rows, start=len(pairs))])
+        return self._scored(
+            [Pair(number, *row) for number, row in enumerate(rows, start=len(pairs))]
+        )
 
     def _scored(self, pairs: Sequence[Pair]) -> list[Pair]:
         """The pairs with the baseline's scores of the candidate's answers: of greedy ones that differ, and of all
         sampled ones."""
         if self.leaves:
-            return [replace(p, scored=scored_by(p.baseline, p.candidate)) if p.ask.greedy else p for p in pairs]
+            return [
+                replace(p, scored=scored_by(p.baseline, p.candidate)) if p.ask.greedy else p
+                for p in pairs
+            ]
         different = self._score(
-            [p.candidate if p.ask.greedy and p.candidate.ids != p.baseline.ids else None for p in pairs], _GAPS
+            [
+                p.candidate if p.ask.greedy and p.candidate.ids != p.baseline.ids else None
+                for p in pairs
+            ],
+            _GAPS,
         )
         sampled = self._score([None if p.ask.greedy else p.candidate for p in pairs], _LAW)
         return [
-            replace(pair, scored=greedy or drawn) for pair, greedy, drawn in zip(pairs, different, sampled, strict=True)
+            replace(pair, scored=greedy or drawn)
+            for pair, greedy, drawn in zip(pairs, different, sampled, strict=True)
         ]
 
     def _repeats(self, pairs: Sequence[Pair]) -> list[Repeat]:
@@ -143,20 +179,32 @@ class _Pass:
             baseline_answers = [tuple(pair.baseline for pair in pairs)] * 2
             rescored = [pair.scored for pair in pairs]
         else:
-            baseline_answers = [self._ask(BASELINE, asks, alone=True), self._ask(BASELINE, crowd)[: len(asks)]]
+            baseline_answers = [
+                self._ask(BASELINE, asks, alone=True),
+                self._ask(BASELINE, crowd)[: len(asks)],
+            ]
             rescored = self._score([pair.candidate for pair in pairs], _LAW)
-        alone, loaded = (self._fresh(pairs, *answers) for answers in zip(baseline_answers, theirs, strict=True))
+        alone, loaded = (
+            self._fresh(pairs, *answers) for answers in zip(baseline_answers, theirs, strict=True)
+        )
         return [Repeat(*row) for row in zip(alone, rescored, loaded, strict=True)]
 
-    def _fresh(self, pairs: Sequence[Pair], own: Sequence[Answer], theirs: Sequence[Answer]) -> list[Pair]:
+    def _fresh(
+        self, pairs: Sequence[Pair], own: Sequence[Answer], theirs: Sequence[Answer]
+    ) -> list[Pair]:
         """The pairs with other answers of both arms, scored."""
         if self.leaves:
             rows = zip(pairs, theirs, strict=True)
-            return [replace(p, candidate=answer, scored=scored_by(p.baseline, answer)) for p, answer in rows]
+            return [
+                replace(p, candidate=answer, scored=scored_by(p.baseline, answer))
+                for p, answer in rows
+            ]
         scores = self._score(own, _GAPS), self._score(behind(own, theirs), _LAW)
         return [
             Pair(pair.number, pair.ask, *arms, *scored)
-            for pair, arms, scored in zip(pairs, zip(own, theirs, strict=True), zip(*scores, strict=True), strict=True)
+            for pair, arms, scored in zip(
+                pairs, zip(own, theirs, strict=True), zip(*scores, strict=True), strict=True
+            )
         ]
 
 
@@ -227,16 +275,25 @@ def compare_starts(context: Context, operation: Operation) -> RestartAnswers:
     tokens = run.arms[BASELINE].context_tokens if BASELINE in run.arms else None
     settled = run.answers.settled
     asks = [
-        ask for ask in asks_of(workload, plan.fidelity, context_tokens=tokens or _CONTEXT) if ask.digest in settled
+        ask
+        for ask in asks_of(workload, plan.fidelity, context_tokens=tokens or _CONTEXT)
+        if ask.digest in settled
     ][: SENTINELS if plan.fidelity == QUICK else None]
     if not asks:
         return RestartAnswers(0)
-    context.progress.step("answers", f"{len(asks)} requests to the candidate's new engine, far from every tie")
+    context.progress.step(
+        "answers", f"{len(asks)} requests to the candidate's new engine, far from every tie"
+    )
     endpoint, salt = engines.endpoint(CANDIDATE), engines.salt(CANDIDATE, "another start")
 
     def ask(chosen: Sequence[Ask]) -> list[Check]:
-        answers = context.meter.ask(endpoint, chosen, concurrency=_AT_ONCE, salt=salt, alternatives=0)
-        return [first_check(settled[sent.digest], answer) for sent, answer in zip(chosen, answers, strict=True)]
+        answers = context.meter.ask(
+            endpoint, chosen, concurrency=_AT_ONCE, salt=salt, alternatives=0
+        )
+        return [
+            first_check(settled[sent.digest], answer)
+            for sent, answer in zip(chosen, answers, strict=True)
+        ]
 
     checks = ask(asks)
     wrong = [sent for sent, check in zip(asks, checks, strict=True) if check is Check.WRONG]
@@ -247,5 +304,7 @@ def compare_starts(context: Context, operation: Operation) -> RestartAnswers:
             f"measured, far from every tie, and {repeated} of {len(wrong) * AGAIN} when they are asked again"
         )
     if wrong:
-        context.progress.note(f"{len(wrong)} of {len(asks)} answers of the new engine differed once, and not again")
+        context.progress.note(
+            f"{len(wrong)} of {len(asks)} answers of the new engine differed once, and not again"
+        )
     return RestartAnswers(len(asks), checks.count(Check.UNKNOWN))

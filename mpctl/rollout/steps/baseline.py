@@ -33,11 +33,19 @@ def record_baseline(context: Context, operation: Operation) -> RecordedRevision:
             hint="run the command again to plan from the service as it is now",
         )
     context.progress.step("record", f"the service is recorded as revision {plan.baseline.number}")
-    return RecordedRevision(plan.baseline.number, context.engines.state(plan.baseline_arm).kv_pool_tokens)
+    return RecordedRevision(
+        plan.baseline.number, context.engines.state(plan.baseline_arm).kv_pool_tokens
+    )
 
 
 def record_revision(
-    context: Context, manifest: Manifest, operation_id: str, *, why: str, spec: Spec | None, live: bool = True
+    context: Context,
+    manifest: Manifest,
+    operation_id: str,
+    *,
+    why: str,
+    spec: Spec | None,
+    live: bool = True,
 ) -> Manifest:
     """Record a manifest as a revision unless one has its text, and return it with the revision's number.
 

@@ -43,7 +43,11 @@ def switch(context: Context, operation: Operation) -> StartResult:
     """Stop the serving arm and start the other in its place."""
     plan = operation.plan
     stays_up = context.platform.replaces_pods_itself and not plan.downtime
-    down = "the old engine stops when the new one is ready" if stays_up else "the service is down meanwhile"
+    down = (
+        "the old engine stops when the new one is ready"
+        if stays_up
+        else "the service is down meanwhile"
+    )
     context.progress.step("switch", f"switching to {plan.spec_text}; {down}")
     context.platform.replace(plan.arm, expect=plan.arms, downtime=plan.downtime)
     return StartResult(plan.arm.id)
@@ -66,8 +70,13 @@ class ReadinessResult(StepResult):
 def wait_ready(context: Context, operation: Operation) -> ReadinessResult:
     """Wait until the arm answers a real completion, with the arguments of its manifest."""
     plan = operation.plan
-    context.progress.step("ready", f"waiting for {plan.name_of(plan.arm)}, at most {plan.ready_timeout_s:.0f} s")
-    if plan.kind is Kind.ROLLBACK and context.engines.state(plan.arm).phase in (Phase.FAILED, Phase.ABSENT):
+    context.progress.step(
+        "ready", f"waiting for {plan.name_of(plan.arm)}, at most {plan.ready_timeout_s:.0f} s"
+    )
+    if plan.kind is Kind.ROLLBACK and context.engines.state(plan.arm).phase in (
+        Phase.FAILED,
+        Phase.ABSENT,
+    ):
         # Its start is done, but an earlier attempt saw it fail; unless it is started afresh the rollback stays stuck.
         if plan.strategy is Strategy.IN_PLACE:
             context.platform.replace(plan.arm, expect=plan.arms, downtime=plan.downtime)
@@ -85,8 +94,12 @@ def wait_ready(context: Context, operation: Operation) -> ReadinessResult:
 def wait_copy_ready(context: Context, operation: Operation) -> ReadinessResult:
     """Wait until the copy of the baseline answers."""
     plan = operation.plan
-    context.progress.step("ready", f"waiting for the copy of the baseline, at most {plan.ready_timeout_s:.0f} s")
-    state = await_ready(context, plan.measured_baseline, plan.ready_timeout_s, name="the copy of the baseline")
+    context.progress.step(
+        "ready", f"waiting for the copy of the baseline, at most {plan.ready_timeout_s:.0f} s"
+    )
+    state = await_ready(
+        context, plan.measured_baseline, plan.ready_timeout_s, name="the copy of the baseline"
+    )
     return ReadinessResult(state.id, redacted(state.argv or ()), state.kv_pool_tokens)
 
 
@@ -131,7 +144,8 @@ def await_ready(
         if waited > timeout_s:
             raise MpctlError(
                 f"{name} was not ready within {timeout_s:.0f} s: {state.message}",
-                hint="give it longer with --timeout, or read its log; " + context.engines.describe_failure(arm),
+                hint="give it longer with --timeout, or read its log; "
+                + context.engines.describe_failure(arm),
             )
         context.progress.update(f"{state.message or 'starting'} ({waited:.0f} s)")
         context.clock.sleep(POLL_S)

@@ -46,7 +46,9 @@ def measure_candidate(context: Context, operation: Operation) -> MeasuredRounds:
     return measurement(context, operation).measure((CANDIDATE,))
 
 
-def measurement(context: Context, operation: Operation, engines: ArmEngines | None = None) -> Measurement:
+def measurement(
+    context: Context, operation: Operation, engines: ArmEngines | None = None
+) -> Measurement:
     """The measurement of an operation. ``engines``: other ones than those that run side by side."""
     return Measurement(
         engines or engines_of(context, operation),
@@ -63,19 +65,27 @@ def records_of(context: Context, operation: Operation) -> MeasurementRecords:
 def engines_of(context: Context, operation: Operation) -> ArmEngines:
     """The engines of an operation's arms, which run side by side."""
     plan, records = operation.plan, records_of(context, operation)
-    arms = {BASELINE: (plan.measured_baseline, plan.baseline_spec), CANDIDATE: (plan.arm, plan.spec)}
+    arms = {
+        BASELINE: (plan.measured_baseline, plan.baseline_spec),
+        CANDIDATE: (plan.arm, plan.spec),
+    }
 
     def engine_of(name: str) -> MeasuredEngine:
         try:
             return measured_engine(context, *arms[name], name=f"the {name}")
         except MpctlError as error:  # the last lines of an engine's log may quote what was sent
-            conceal(error, (text_of(prompt) for kind in records.workload.traffic for prompt in kind.prompts))
+            conceal(
+                error,
+                (text_of(prompt) for kind in records.workload.traffic for prompt in kind.prompts),
+            )
             raise
 
     return ArmEngines(records, context.meter, context.progress, engine_of)
 
 
-def measured_engine(context: Context, arm: Arm, spec: Spec | None, *, name: str = "the service") -> MeasuredEngine:
+def measured_engine(
+    context: Context, arm: Arm, spec: Spec | None, *, name: str = "the service"
+) -> MeasuredEngine:
     """Return the engine of an arm that is ready. ``name``: of the arm in messages.
 
     Raises:
@@ -83,7 +93,11 @@ def measured_engine(context: Context, arm: Arm, spec: Spec | None, *, name: str 
     """
     state = context.engines.state(arm)
     if state.phase is not Phase.READY or state.endpoint is None:
-        gone = "its engine was replaced or deleted" if state.phase is Phase.ABSENT else state.phase.value
+        gone = (
+            "its engine was replaced or deleted"
+            if state.phase is Phase.ABSENT
+            else state.phase.value
+        )
         raise MpctlError(
             f"{name} stopped while it was measured: {state.message or gone}",
             hint=context.engines.describe_failure(arm),
@@ -134,7 +148,12 @@ def require_prompts(context: Context, operation: Operation) -> None:
         InputError: the message names the class and the option.
     """
     plan = operation.plan
-    if plan.kind is not Kind.ROLLOUT or operation.failure or verdict_of(operation) or not plan.workload:
+    if (
+        plan.kind is not Kind.ROLLOUT
+        or operation.failure
+        or verdict_of(operation)
+        or not plan.workload
+    ):
         return
     workload = stored_workload(context.store, operation)
     if workload is not None and (missing := workload.with_prompts(context.prompts_of).missing):
@@ -166,12 +185,17 @@ def check_match(context: Context, operation: Operation) -> MatchResult:
         MpctlError: the draft does not match its target, so the rollout is undone; or the counters cannot be read.
     """
     plan = operation.plan
-    context.progress.step("match", f"does {plan.draft} fit {plan.target_model}: first-position acceptance on a warm-up")
+    context.progress.step(
+        "match",
+        f"does {plan.draft} fit {plan.target_model}: first-position acceptance on a warm-up",
+    )
     workload = workload_of(context, operation)
     endpoint = measured_engine(context, plan.arm, plan.spec, name="the candidate").endpoint
     match, sent = FirstPosition.of(plan.policy), 0
     for cell, prompts in _warmups(workload):
-        match += FirstPosition.of(plan.policy, _drafted(context, endpoint, cell, prompts, workload.max_tokens))
+        match += FirstPosition.of(
+            plan.policy, _drafted(context, endpoint, cell, prompts, workload.max_tokens)
+        )
         sent += len(prompts)
         context.progress.update(match.describe())
     if match.outcome is Outcome.FAIL:
@@ -183,7 +207,9 @@ def check_match(context: Context, operation: Operation) -> MatchResult:
         context.progress.update(match.describe())
     if match.outcome is Outcome.FAIL and misses_in_all(answers, plan.policy):
         target = plan.target_model or endpoint.model
-        raise MpctlError(match.describe_mismatch(draft=plan.draft, target=target), hint=MISMATCH_HINT)
+        raise MpctlError(
+            match.describe_mismatch(draft=plan.draft, target=target), hint=MISMATCH_HINT
+        )
     if match.outcome is not Outcome.PASS:
         context.progress.note(f"{plan.draft}: {match.describe()}; the measurement decides")
     return MatchResult(sent, match.drafts, match.accepted, match.rate, match.limit, match.outcome)
@@ -206,7 +232,9 @@ def _one_by_one(workload: Workload) -> list[tuple[Cell, Prompt]]:
     return [(cell, prompts[number % len(prompts)]) for number in range(_ANSWERS)]
 
 
-def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[Prompt, ...], max_tokens: int) -> Window:
+def _drafted(
+    context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[Prompt, ...], max_tokens: int
+) -> Window:
     try:
         sent = context.meter.send(endpoint, LoadOrder(prompts, cell, max_tokens))
         return Window.between(sent.before, sent.after)
@@ -273,9 +301,9 @@ class JudgementResult(StepResult):
 
 def verdict_of(operation: Operation) -> Verdict | None:
     """The gate's verdict on an operation; None while it has not judged."""
-    judged: JudgementResult | AnswersResult | None = operation.result("judge", JudgementResult) or operation.result(
-        "answers", AnswersResult
-    )
+    judged: JudgementResult | AnswersResult | None = operation.result(
+        "judge", JudgementResult
+    ) or operation.result("answers", AnswersResult)
     return None if judged is None else judged.verdict
 
 

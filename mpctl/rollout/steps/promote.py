@@ -36,8 +36,12 @@ def promote(context: Context, operation: Operation) -> PromotionResult:
     """Make the arm the service: its manifest is the live one, and it gets the traffic."""
     plan = operation.plan
     context.progress.step(operation.begun, f"routing the service to {plan.spec_text}")
-    serves = redirected(operation) or plan.kind is Kind.RESTART  # a retained baseline outlives a restart
-    context.platform.promote(plan.arm, expect=plan.arms, downtime=plan.downtime, candidate_serves=serves)
+    serves = (
+        redirected(operation) or plan.kind is Kind.RESTART
+    )  # a retained baseline outlives a restart
+    context.platform.promote(
+        plan.arm, expect=plan.arms, downtime=plan.downtime, candidate_serves=serves
+    )
     return PromotionResult(plan.goal.digest)
 
 
@@ -49,14 +53,19 @@ class SettlingResult(StepResult):
     argv: tuple[str, ...] = ()
 
 
-def settle(context: Context, operation: Operation, *, meanwhile: Meanwhile | None = None) -> SettlingResult:
+def settle(
+    context: Context, operation: Operation, *, meanwhile: Meanwhile | None = None
+) -> SettlingResult:
     """Wait until the written service serves, then restore what was only set for the change. ``meanwhile``: as with
     :func:`await_ready`."""
     plan = operation.plan
     context.progress.step(
-        "settle", f"waiting until every pod runs {plan.spec_text}, at most {plan.ready_timeout_s:.0f} s"
+        "settle",
+        f"waiting until every pod runs {plan.spec_text}, at most {plan.ready_timeout_s:.0f} s",
     )
-    state = await_ready(context, plan.arm, plan.ready_timeout_s, name=plan.name_of(plan.arm), meanwhile=meanwhile)
+    state = await_ready(
+        context, plan.arm, plan.ready_timeout_s, name=plan.name_of(plan.arm), meanwhile=meanwhile
+    )
     context.platform.restore_strategy(plan.arm)
     return SettlingResult(state.id, redacted(state.argv or ()))
 
@@ -91,7 +100,9 @@ def stop_copy(context: Context, operation: Operation) -> NoResult:
 
 def stop_replaced(context: Context, operation: Operation) -> NoResult:
     """Stop the engine that a restart replaced; a retained baseline stays."""
-    context.progress.step("retire", "stopping the replaced engine once it has answered its requests")
+    context.progress.step(
+        "retire", "stopping the replaced engine once it has answered its requests"
+    )
     context.engines.stop(operation.plan.baseline_arm)
     return NoResult()
 
@@ -116,12 +127,16 @@ def keep_baseline(context: Context, operation: Operation) -> RetentionResult:
     rollback then takes an engine start."""
     plan = operation.plan
     arm = plan.baseline_arm
-    context.progress.step("keep-baseline", f"starting {plan.baseline_text} again, retained for an instant rollback")
+    context.progress.step(
+        "keep-baseline", f"starting {plan.baseline_text} again, retained for an instant rollback"
+    )
     try:
         context.router.start_retained(arm, route_of(operation))
         await_ready(context, arm, plan.ready_timeout_s, name="the retained baseline")
     except MpctlError as error:
-        context.progress.note(f"the baseline is not retained, a rollback takes an engine start: {error.message}")
+        context.progress.note(
+            f"the baseline is not retained, a rollback takes an engine start: {error.message}"
+        )
         try:
             context.engines.stop(arm)
         except MpctlError as running:
@@ -143,9 +158,17 @@ def leave_service(context: Context, operation: Operation, scaling: dict[str, Any
             if manifest.text:
                 context.platform.restore_strategy(Arm(manifest.text))
         text = context.platform.read().text
-    context.progress.step("abandon", "leaving the service as it is" if text is not None else "the service is gone")
+    context.progress.step(
+        "abandon", "leaving the service as it is" if text is not None else "the service is gone"
+    )
     if text is not None and all(r.text != text for r in context.store.revisions()):
-        record_revision(context, Manifest.of(text), operation.id, why=f"as {operation.id} was abandoned", spec=None)
+        record_revision(
+            context,
+            Manifest.of(text),
+            operation.id,
+            why=f"as {operation.id} was abandoned",
+            spec=None,
+        )
     if plan.route is not None:
         for line in context.router.unshift(plan.route):
             context.progress.note(line)
@@ -160,7 +183,9 @@ def record_promoted(context: Context, operation: Operation) -> RecordedRevision:
     stored = _as_stored(context, operation.plan)
     _keep_references(context, operation)
     why = f"promoted by {operation.id}"
-    return RecordedRevision(record_revision(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+    return RecordedRevision(
+        record_revision(context, stored, operation.id, why=why, spec=operation.plan.spec).number
+    )
 
 
 def _keep_references(context: Context, operation: Operation) -> None:
@@ -181,12 +206,20 @@ def _keep_references(context: Context, operation: Operation) -> None:
         _keep_sentinels(context, operation, records.workload, run.answers)
 
 
-def _keep_sentinels(context: Context, operation: Operation, workload: Workload, check: AnswerCheck) -> None:
+def _keep_sentinels(
+    context: Context, operation: Operation, workload: Workload, check: AnswerCheck
+) -> None:
     """Record which answers of the baseline no rounding changes. Without them the watch asks the service itself."""
     prefix = hot_prefix(prompt for kind in workload.traffic for prompt in kind.prompts)
-    settled = {ask.digest: digest for ask in sentinels_of(prefix) if (digest := check.settled.get(ask.digest))}
+    settled = {
+        ask.digest: digest
+        for ask in sentinels_of(prefix)
+        if (digest := check.settled.get(ask.digest))
+    }
     if not settled:
-        context.progress.note("no sentinel for the watch: none of its answers is far from every tie")
+        context.progress.note(
+            "no sentinel for the watch: none of its answers is far from every tie"
+        )
     elif prefix and not context.store.seal(prefix):
         context.progress.note(
             "no sentinel for the watch: mpctl may write no Secret mpctl-sentinels, to keep the system prompt in"
@@ -200,7 +233,9 @@ def _keep_sentinels(context: Context, operation: Operation, workload: Workload, 
 def record_restarted(context: Context, operation: Operation) -> RecordedRevision:
     """Record the service with its fresh engines as a revision."""
     stored, why = _as_stored(context, operation.plan), f"restarted by {operation.id}"
-    return RecordedRevision(record_revision(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+    return RecordedRevision(
+        record_revision(context, stored, operation.id, why=why, spec=operation.plan.spec).number
+    )
 
 
 def record_restored(context: Context, operation: Operation) -> RecordedRevision:
@@ -208,16 +243,24 @@ def record_restored(context: Context, operation: Operation) -> RecordedRevision:
     plan = operation.plan
     _note_other_configs(context, plan.rollback.restored_revision or plan.goal.number)
     stored, why = _as_stored(context, plan), f"rollback to revision {plan.goal.number}"
-    return RecordedRevision(record_revision(context, stored, operation.id, why=why, spec=plan.spec).number)
+    return RecordedRevision(
+        record_revision(context, stored, operation.id, why=why, spec=plan.spec).number
+    )
 
 
 def _note_other_configs(context: Context, number: int) -> None:
     """Name what shaped the pods of the restored revision and has changed since: the manifest does not hold it."""
     now = context.platform.configs()
-    then = next((r.configs for r in context.store.revisions() if r.number == number), ()) if now else ()
+    then = (
+        next((r.configs for r in context.store.revisions() if r.number == number), ())
+        if now
+        else ()
+    )
     if then and then != now:
         changed = ", ".join(config for config in now if config not in then) or "fewer configs"
-        context.progress.note(f"revision {number} is restored, but its pods start with other configs: {changed}")
+        context.progress.note(
+            f"revision {number} is restored, but its pods start with other configs: {changed}"
+        )
 
 
 def _as_stored(context: Context, plan: Plan) -> Manifest:

@@ -39,9 +39,13 @@ def redirect(context: Context, operation: Operation) -> RedirectResult:
     plan, route = operation.plan, route_of(operation)
     state = context.engines.state(plan.arm)
     if state.phase is not Phase.READY:
-        context.progress.note(f"the retained baseline does not serve: {state.message or state.phase.value}")
+        context.progress.note(
+            f"the retained baseline does not serve: {state.message or state.phase.value}"
+        )
         return RedirectResult(moved=False, left=_restore(context, route))
-    context.progress.step("redirect", f"all traffic of route {route['name']} to the retained {plan.spec_text}")
+    context.progress.step(
+        "redirect", f"all traffic of route {route['name']} to the retained {plan.spec_text}"
+    )
     context.router.shift(route, 100)
     return RedirectResult(moved=True)
 
@@ -84,10 +88,14 @@ class RouteReturn:
                 return
             unrestored = self._context.router.unshift(route_of(self._operation))
         except MpctlError as error:
-            self._note(f"whether the retained baseline serves the traffic is unknown: {error.message}")
+            self._note(
+                f"whether the retained baseline serves the traffic is unknown: {error.message}"
+            )
             return
         self._restored = True
-        self._note("the retained baseline has no ready pod: the route is restored before the service is")
+        self._note(
+            "the retained baseline has no ready pod: the route is restored before the service is"
+        )
         for line in unrestored:
             self._context.progress.note(line)
 
@@ -168,7 +176,9 @@ def watch_arm(
     return window
 
 
-def await_counters(context: Context, arm: Arm, before: ArmState | None, name: str) -> tuple[ArmState, Counters]:
+def await_counters(
+    context: Context, arm: Arm, before: ArmState | None, name: str
+) -> tuple[ArmState, Counters]:
     """An arm and its counters, while it is healthy. An engine that cannot be reached from here, while its platform says
     it is ready, gets ``UNREACHED_S``: a forwarded connection that is lost says nothing of the arm. ``name``: baseline
     or candidate.
@@ -184,7 +194,9 @@ def await_counters(context: Context, arm: Arm, before: ArmState | None, name: st
         if restarted or not up:
             why = "it restarted" if restarted else state.message or f"it is {state.phase.value}"
             hint = context.engines.describe_failure(arm)
-            raise MpctlError(f"the {name} became unhealthy under production traffic: {why}", hint=hint)
+            raise MpctlError(
+                f"the {name} became unhealthy under production traffic: {why}", hint=hint
+            )
         why = state.message
         if state.phase is Phase.READY and state.endpoint is not None:
             try:
@@ -194,7 +206,10 @@ def await_counters(context: Context, arm: Arm, before: ArmState | None, name: st
         waited = (context.clock.now() - began).total_seconds()
         if waited >= UNREACHED_S:
             hint = context.engines.describe_failure(arm)
-            raise MpctlError(f"the {name} was not reached for {waited:.0f} s under users' traffic: {why}", hint=hint)
+            raise MpctlError(
+                f"the {name} was not reached for {waited:.0f} s under users' traffic: {why}",
+                hint=hint,
+            )
         context.progress.update(why)
         context.clock.sleep(POLL_S)
 
@@ -207,7 +222,9 @@ def in_words(window: Window) -> str:
     if window.drafts < MIN_DRAFTS:
         return f"{tokens}, {window.drafts:.0f} drafts (judged from {MIN_DRAFTS} on)"
     per_step = window.tokens_per_step
-    return f"{tokens}, {window.drafts:.0f} drafts" + (f", {per_step:.2f} tokens per step" if per_step else "")
+    return f"{tokens}, {window.drafts:.0f} drafts" + (
+        f", {per_step:.2f} tokens per step" if per_step else ""
+    )
 
 
 _LEAST_S = 60.0  # an engine that leaks or crashes under load does so after a while
@@ -233,9 +250,14 @@ def bake(context: Context, operation: Operation) -> BakeResult:
     plan, seconds = operation.plan, operation.plan.bake.seconds
     drafts = plan.spec is not None and plan.spec.config() is not None
     least_s = min(_LEAST_S, seconds) if drafts else seconds
-    enough = f"; {ENOUGH_DRAFTS:,} drafts are enough, by which acceptance is known to 3 %" if drafts else ""
+    enough = (
+        f"; {ENOUGH_DRAFTS:,} drafts are enough, by which acceptance is known to 3 %"
+        if drafts
+        else ""
+    )
     context.progress.step(
-        "bake", f"{plan.spec_text} is watched under users' traffic for at most {seconds:.0f} s{enough}"
+        "bake",
+        f"{plan.spec_text} is watched under users' traffic for at most {seconds:.0f} s{enough}",
     )
     context.progress.note(
         f"Ctrl-C leaves {plan.spec_text} serving: '{context.command('resume')}' watches it again, "
@@ -269,7 +291,12 @@ class _Ticks:
     """A line a minute with what was counted, and a warning while no request comes."""
 
     def __init__(self, context: Context) -> None:
-        self._context, self._began, self._next, self._warned = context, context.clock.now(), _TICK_S, False
+        self._context, self._began, self._next, self._warned = (
+            context,
+            context.clock.now(),
+            _TICK_S,
+            False,
+        )
 
     @property
     def passed(self) -> float:

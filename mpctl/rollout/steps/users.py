@@ -142,7 +142,9 @@ def _on_users(
         shares: tuple[int, ...] = (100 // pods,)
         harm = None
     else:
-        shares = ramp(pods, rate, min(plan.users.share_percent or equal_share(pods), equal_share(pods)))
+        shares = ramp(
+            pods, rate, min(plan.users.share_percent or equal_share(pods), equal_share(pods))
+        )
         harm = HarmWatch(policy, steps=len(shares))
         earlier = UsersTraffic(earlier.windows, LOOKS, equal_share=shares[-1] >= equal_share(pods))
     try:
@@ -150,7 +152,9 @@ def _on_users(
             assert harm is not None
             _share_step(context, operation, harm, share)
             harm.begin_step()
-        return collect(context, operation, shares[-1], earlier, harm=harm, keep=records.keep_traffic, rate=rate)
+        return collect(
+            context, operation, shares[-1], earlier, harm=harm, keep=records.keep_traffic, rate=rate
+        )
     except HarmStop as stop:
         context.router.unshift(route_of(operation))
         context.progress.note(f"users are spared the candidate: {stop.message}")
@@ -197,7 +201,9 @@ def collect(
     plan, policy = operation.plan, operation.plan.policy
     what = f"{'copies of ' if traffic.copies else ''}{percent} % of users' requests"
     most = f"at most {traffic.planned} windows of {policy.traffic_window_s:.0f} s or more"
-    context.progress.step("mirror" if traffic.copies else _SPLIT, f"{what} to {plan.spec_text}: {most}")
+    context.progress.step(
+        "mirror" if traffic.copies else _SPLIT, f"{what} to {plan.spec_text}: {most}"
+    )
     start = await_counters(context, plan.arm, None, "candidate")
     watch = UsersWatch(context, operation, harm, windows=list(traffic.windows))
     settle_s = _send_users(context, operation, watch, start[1], percent, copies=traffic.copies)
@@ -218,9 +224,16 @@ def collect(
             context,
             operation,
             start,
-            Until(0.0, longest_s, lambda polls: is_decided(now(), policy), POLL_S if harm else _read_s(operation)),
+            Until(
+                0.0,
+                longest_s,
+                lambda polls: is_decided(now(), policy),
+                POLL_S if harm else _read_s(operation),
+            ),
             where=f"on {what}",
-            check=_checked(lambda: _require_route(context, operation, percent, copies=traffic.copies), watch),
+            check=_checked(
+                lambda: _require_route(context, operation, percent, copies=traffic.copies), watch
+            ),
             describe=lambda window: compare_traffic(now(), policy).describe(),
         )
     finally:
@@ -229,7 +242,13 @@ def collect(
 
 
 def _send_users(
-    context: Context, operation: Operation, watch: UsersWatch, counters: Counters, percent: int, *, copies: bool
+    context: Context,
+    operation: Operation,
+    watch: UsersWatch,
+    counters: Counters,
+    percent: int,
+    *,
+    copies: bool,
 ) -> float:
     """Send the candidate its share or copies of users' requests, and let the watch cut windows once the change has
     settled. Returns the seconds until then. ``counters``: the candidate's, from before."""
@@ -240,7 +259,9 @@ def _send_users(
     begins = context.clock.now().timestamp() + settle_s
     watch.cutter = WindowCutter(policy.traffic_window_s, policy.traffic_window_requests, begins)
     if not watch.windows:
-        context.progress.note(f"the first {settle_s:.0f} s after the change of the route do not count")
+        context.progress.note(
+            f"the first {settle_s:.0f} s after the change of the route do not count"
+        )
     return settle_s
 
 
@@ -251,7 +272,9 @@ def _require_route(context: Context, operation: Operation, percent: int, *, copi
 
 def _progress(figures: TrafficFigures, planned: int) -> RoundProgress:
     remaining_s = (planned - figures.windows) * figures.seconds / figures.windows
-    return RoundProgress(figures.windows, planned, figures.seconds, remaining_s, figures=_shown(figures))
+    return RoundProgress(
+        figures.windows, planned, figures.seconds, remaining_s, figures=_shown(figures)
+    )
 
 
 def _read_s(operation: Operation) -> float:
@@ -264,7 +287,13 @@ def _shown(figures: TrafficFigures) -> tuple[tuple[str, str, str], ...]:
     ratio = figures.tpot_ratio
     if ratio is None:
         return ()
-    return (("time per output token", formatting.ratio(ratio.value), formatting.bounds(ratio) or "no interval yet"),)
+    return (
+        (
+            "time per output token",
+            formatting.ratio(ratio.value),
+            formatting.bounds(ratio) or "no interval yet",
+        ),
+    )
 
 
 def _checked(require: Callable[[], None], watch: UsersWatch) -> Callable[[Counters], None]:
@@ -298,7 +327,9 @@ def shift(context: Context, operation: Operation, percent: int) -> ShiftResult:
     plan = operation.plan
     route = route_of(operation)
     seconds = plan.traffic.step_duration_s
-    context.progress.step(operation.begun, f"{percent} % of the traffic to {plan.spec_text} for {seconds:.0f} s")
+    context.progress.step(
+        operation.begun, f"{percent} % of the traffic to {plan.spec_text} for {seconds:.0f} s"
+    )
     harm = HarmWatch(plan.policy, steps=len(plan.traffic.steps))
     watch = UsersWatch(context, operation, harm)
     start = await_counters(context, plan.arm, None, "candidate")
@@ -316,9 +347,15 @@ def shift(context: Context, operation: Operation, percent: int) -> ShiftResult:
     except HarmStop as stop:
         raise MpctlError(f"{plan.arm.id} at {percent} % of the traffic: {stop.message}") from stop
     requests = round(harm.requests)
-    few = "" if requests >= STEP_REQUESTS else f", {requests} requests only: too few to say whether it slows users"
+    few = (
+        ""
+        if requests >= STEP_REQUESTS
+        else f", {requests} requests only: too few to say whether it slows users"
+    )
     context.progress.note(f"{percent} % of the traffic: {in_words(window)}{few}")
-    return ShiftResult(percent, window.generation_tokens, window.drafts, window.tokens_per_step, requests)
+    return ShiftResult(
+        percent, window.generation_tokens, window.drafts, window.tokens_per_step, requests
+    )
 
 
 @dataclass(frozen=True)
@@ -343,14 +380,22 @@ def mirror(context: Context, operation: Operation) -> MirrorResult:
             undone.
     """
     plan = operation.plan
-    percent, policy, seconds = plan.traffic.mirror_percent, plan.policy, plan.traffic.step_duration_s
+    percent, policy, seconds = (
+        plan.traffic.mirror_percent,
+        plan.policy,
+        plan.traffic.step_duration_s,
+    )
     planned = max(FEWEST, int(seconds / policy.traffic_window_s) - 1)
     traffic = collect(context, operation, percent, UsersTraffic(planned=planned, copies=True))
     figures = compare_traffic(traffic, policy)
     context.progress.note(f"mirrored {percent} %: {figures.describe()}")
-    failed = [rule.message for rule in judge_traffic(traffic, policy) if rule.outcome is Outcome.FAIL]
+    failed = [
+        rule.message for rule in judge_traffic(traffic, policy) if rule.outcome is Outcome.FAIL
+    ]
     if failed:
-        raise MpctlError(f"the candidate on copies of {percent} % of the requests: {'; '.join(failed)}")
+        raise MpctlError(
+            f"the candidate on copies of {percent} % of the requests: {'; '.join(failed)}"
+        )
     ratios = (figures.tpot_ratio, figures.ttft_ratio, figures.length_ratio)
     return MirrorResult(
         percent,

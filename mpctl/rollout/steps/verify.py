@@ -37,12 +37,20 @@ def verify(context: Context, operation: Operation) -> VerificationResult:
     live = context.platform.read()
     added = context.platform.added_fields(plan.arm, live)
     if added is None:
-        raise MpctlError(f"verification failed: service {live.name} is not byte for byte what was written")
+        raise MpctlError(
+            f"verification failed: service {live.name} is not byte for byte what was written"
+        )
     for field in added:
-        context.progress.note(f"added by admission: {field}; every field that was written is as written")
+        context.progress.note(
+            f"added by admission: {field}; every field that was written is as written"
+        )
     state = _settled_state(context, operation)
     growing = _grows(operation, state)
-    if live.routed != Arm(live.text).id or not state.matches or (state.phase is not Phase.READY and not growing):
+    if (
+        live.routed != Arm(live.text).id
+        or not state.matches
+        or (state.phase is not Phase.READY and not growing)
+    ):
         raise MpctlError(
             f"verification failed: service {live.name} routes to {live.routed}, {state.id} is {state.phase.value}"
         )

@@ -31,12 +31,16 @@ def main() -> int:
     parser.add_argument("command", choices=["up", "down", "env", "run"])
     parser.add_argument("--nodes", type=int, default=2, help="nodes (2)")
     parser.add_argument("--gpus", type=int, default=1, help="L4s of each node (1)")
-    parser.add_argument("--cloud", choices=["gke", "eks"], default="gke", help="whose labels the nodes have (gke)")
+    parser.add_argument(
+        "--cloud", choices=["gke", "eks"], default="gke", help="whose labels the nodes have (gke)"
+    )
     parser.add_argument(
         "--with", dest="extras", metavar="NAMES", type=_extras, default=frozenset(),
         help=f"also {', '.join(binaries.extras())}, each a build of its own; named with commas",
     )  # fmt: skip
-    parser.add_argument("--gateway-api", action="store_true", help="KServe writes HTTPRoutes instead of Ingresses")
+    parser.add_argument(
+        "--gateway-api", action="store_true", help="KServe writes HTTPRoutes instead of Ingresses"
+    )
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     return {"up": up, "down": down, "env": env, "run": run}[options.command](options)
@@ -47,7 +51,9 @@ def up(options: argparse.Namespace) -> int:
     if _running(options.folder):
         missing = sorted(options.extras - set((options.folder / "extras").read_text().split()))
         if missing:
-            sys.stderr.write(f"error: the cluster is up without {', '.join(missing)}\nhint: scripts/cluster down\n")
+            sys.stderr.write(
+                f"error: the cluster is up without {', '.join(missing)}\nhint: scripts/cluster down\n"
+            )
             return 2
         sys.stderr.write("the cluster is up already\n")
         return 0
@@ -60,7 +66,14 @@ def up(options: argparse.Namespace) -> int:
         (options.folder / name).unlink(missing_ok=True)
     (options.folder / "extras").write_text(" ".join(options.extras))
     log = options.folder / "log"
-    command = [sys.executable, "-m", "tests.cluster.rig", str(options.folder), "run", *_settings(options)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.cluster.rig",
+        str(options.folder),
+        "run",
+        *_settings(options),
+    ]
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
@@ -69,10 +82,14 @@ def up(options: argparse.Namespace) -> int:
     end = time.monotonic() + START_S
     while not (options.folder / "kubeconfig").exists():
         if process.poll() is not None or time.monotonic() > end:
-            sys.stderr.write(f"error: the cluster did not start; the end of {log}:\n{log.read_text()[-2000:]}\n")
+            sys.stderr.write(
+                f"error: the cluster did not start; the end of {log}:\n{log.read_text()[-2000:]}\n"
+            )
             return 1
         time.sleep(0.2)
-    sys.stderr.write(f'the cluster is up; to use it: eval "$(scripts/cluster env)"; its log is {log}\n')
+    sys.stderr.write(
+        f'the cluster is up; to use it: eval "$(scripts/cluster env)"; its log is {log}\n'
+    )
     return 0
 
 
@@ -109,7 +126,9 @@ def env(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     """Be the cluster until SIGTERM."""
     machine = (L4_EKS if options.cloud == "eks" else L4).with_gpus(options.gpus)
-    settings = Settings(nodes=(machine,) * options.nodes, gateway_api=options.gateway_api, extras=options.extras)
+    settings = Settings(
+        nodes=(machine,) * options.nodes, gateway_api=options.gateway_api, extras=options.extras
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with Cluster(settings) as cluster:
         (options.folder / "gateway").write_text(cluster.gateway.url)
@@ -117,13 +136,22 @@ def run(options: argparse.Namespace) -> int:
             (options.folder / "prometheus").write_text(cluster.prometheus.url)
         scratch = cluster.kubeconfig_for(cluster.admin, options.folder / ".kubeconfig")
         scratch.replace(options.folder / "kubeconfig")
-        sys.stderr.write(f"ready: {cluster.timing.parts}, MiB: {cluster.memory()}, logs: {cluster.processes.logs}\n")
+        sys.stderr.write(
+            f"ready: {cluster.timing.parts}, MiB: {cluster.memory()}, logs: {cluster.processes.logs}\n"
+        )
         while True:
             signal.pause()
 
 
 def _settings(options: argparse.Namespace) -> list[str]:
-    arguments = ["--nodes", str(options.nodes), "--gpus", str(options.gpus), "--cloud", options.cloud]
+    arguments = [
+        "--nodes",
+        str(options.nodes),
+        "--gpus",
+        str(options.gpus),
+        "--cloud",
+        options.cloud,
+    ]
     arguments += ["--with", ",".join(sorted(options.extras))] if options.extras else []
     return arguments + (["--gateway-api"] if options.gateway_api else [])
 
@@ -131,7 +159,9 @@ def _settings(options: argparse.Namespace) -> list[str]:
 def _extras(text: str) -> frozenset[str]:
     names = frozenset(text.split(","))
     if unknown := sorted(names - binaries.extras().keys()):
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(binaries.extras())}")
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0]!r} is none of {', '.join(binaries.extras())}"
+        )
     return names
 
 

@@ -42,7 +42,9 @@ class Resource:
     kind: str
     namespaced: bool
 
-    def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
+    def path(
+        self, namespace: str | None, name: str | None = None, subresource: str | None = None
+    ) -> str:
         """The URL path of a collection, an object or its subresource."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         inner = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
@@ -69,11 +71,19 @@ class Api:
         if self._session is None:
             connector = aiohttp.TCPConnector(ssl=self._context, limit=0)
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=30)
-            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers)
+            self._session = aiohttp.ClientSession(
+                connector=connector, timeout=timeout, headers=self._headers
+            )
         return self._session
 
     async def request(
-        self, method: str, path: str, body: Any = None, *, content: str = "application/json", **query: str
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content: str = "application/json",
+        **query: str,
     ) -> Any:
         """One request; the decoded answer, or the text where it is none of JSON.
 
@@ -115,7 +125,11 @@ class Api:
                             entry["responseKind"]["kind"],
                             entry["scope"] == "Namespaced",
                         )
-                        words = {resource.plural, resource.kind.lower(), entry.get("singularResource", "").lower()}
+                        words = {
+                            resource.plural,
+                            resource.kind.lower(),
+                            entry.get("singularResource", "").lower(),
+                        }
                         for word in words | set(entry.get("shortNames") or ()):
                             self._resources[word] = resource
                             self._resources[f"{name}/{word}"] = resource
@@ -129,10 +143,14 @@ class Api:
         """One object. Raises ApiError 404 when it is not there."""
         return await self.request("GET", (await self.resource(kind)).path(namespace, name))
 
-    async def list(self, kind: str, namespace: str | None = None, *, labels: str = "", fields: str = "") -> list[dict]:
+    async def list(
+        self, kind: str, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> list[dict]:
         """The objects of a kind, of one namespace or of all."""
         query = {k: v for k, v in (("labelSelector", labels), ("fieldSelector", fields)) if v}
-        return (await self.request("GET", (await self.resource(kind)).path(namespace), **query))["items"]
+        return (await self.request("GET", (await self.resource(kind)).path(namespace), **query))[
+            "items"
+        ]
 
     async def create(self, document: dict, namespace: str | None = None) -> dict:
         """Create an object; unknown fields are refused."""
@@ -140,7 +158,9 @@ class Api:
         where = document["metadata"].get("namespace") or namespace
         return await self.request("POST", resource.path(where), document, fieldValidation="Strict")
 
-    async def apply(self, document: dict, namespace: str | None = None, *, manager: str = "tests") -> dict:
+    async def apply(
+        self, document: dict, namespace: str | None = None, *, manager: str = "tests"
+    ) -> dict:
         """Server-side apply by ``manager``, with force; unknown fields are refused."""
         resource = await self.of(document)
         meta = document["metadata"]
@@ -160,11 +180,17 @@ class Api:
     ) -> dict:
         """Change an object or its subresource; a list is taken as a JSON patch."""
         path = (await self.resource(kind)).path(namespace, name, subresource)
-        return await self.request("PATCH", path, change, content=JSON_PATCH if isinstance(change, list) else content)
+        return await self.request(
+            "PATCH", path, change, content=JSON_PATCH if isinstance(change, list) else content
+        )
 
-    async def delete(self, kind: str, name: str, namespace: str | None = None, *, grace_s: int | None = None) -> None:
+    async def delete(
+        self, kind: str, name: str, namespace: str | None = None, *, grace_s: int | None = None
+    ) -> None:
         """Delete an object; one that is gone already is fine."""
-        options = {"propagationPolicy": "Background"} | ({} if grace_s is None else {"gracePeriodSeconds": grace_s})
+        options = {"propagationPolicy": "Background"} | (
+            {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        )
         try:
             await self.request("DELETE", (await self.resource(kind)).path(namespace, name), options)
         except ApiError as error:
@@ -191,8 +217,15 @@ class Api:
                     yield "ADDED", item
                 entries = now
                 version = listed["metadata"]["resourceVersion"]
-                options = {**query, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
-                async with self.session().get(self.server + path, params=options, read_bufsize=2**24) as stream:
+                options = {
+                    **query,
+                    "watch": "true",
+                    "resourceVersion": version,
+                    "allowWatchBookmarks": "true",
+                }
+                async with self.session().get(
+                    self.server + path, params=options, read_bufsize=2**24
+                ) as stream:
                     async for line in stream.content:
                         event = json.loads(line)
                         if event["type"] == "ERROR":
@@ -214,7 +247,13 @@ class PatientApi(Api):
     request whose answer was lost is sent twice."""
 
     async def request(
-        self, method: str, path: str, body: Any = None, *, content: str = "application/json", **query: str
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content: str = "application/json",
+        **query: str,
     ) -> Any:
         """See :meth:`Api.request`."""
         async with asyncio.timeout(120):
@@ -232,7 +271,9 @@ class PatientApi(Api):
 class Client:
     """The blocking face of an :class:`Api`."""
 
-    def __init__(self, api: Api, run: Callable[[Coroutine[Any, Any, Any]], Any], namespace: str = "default") -> None:
+    def __init__(
+        self, api: Api, run: Callable[[Coroutine[Any, Any, Any]], Any], namespace: str = "default"
+    ) -> None:
         self.api, self._run, self.namespace = api, run, namespace
 
     def close(self) -> None:
@@ -240,7 +281,9 @@ class Client:
 
         async def close() -> None:
             await self.api.close()
-            await asyncio.sleep(0.25)  # aiohttp ends its TLS connections a moment later (its documentation says so)
+            await asyncio.sleep(
+                0.25
+            )  # aiohttp ends its TLS connections a moment later (its documentation says so)
 
         self._run(close())
 
@@ -272,11 +315,25 @@ class Client:
 
     def apply(self, source: str | dict, *, manager: str = "tests") -> dict:
         """Server-side apply of what the YAML text or dictionary says (the last one is returned)."""
-        return [self._run(self.api.apply(d, self.namespace, manager=manager)) for d in documents(source)][-1]
+        return [
+            self._run(self.api.apply(d, self.namespace, manager=manager)) for d in documents(source)
+        ][-1]
 
-    def patch(self, kind: str, name: str, change: Any, *, subresource: str | None = None, content: str = MERGE) -> dict:
+    def patch(
+        self,
+        kind: str,
+        name: str,
+        change: Any,
+        *,
+        subresource: str | None = None,
+        content: str = MERGE,
+    ) -> dict:
         """Change an object; a list is taken as a JSON patch."""
-        return self._run(self.api.patch(kind, name, change, self.namespace, subresource=subresource, content=content))
+        return self._run(
+            self.api.patch(
+                kind, name, change, self.namespace, subresource=subresource, content=content
+            )
+        )
 
     def delete(self, kind: str, name: str, *, grace_s: int | None = None) -> None:
         """Delete an object; one that is gone already is fine."""
@@ -305,18 +362,25 @@ class Client:
                 if last:
                     return last
             time.sleep(0.1)
-        raise AssertionError(f"{what}: not within {timeout_s:.0f} s; last seen: {last!r}\n{self.describe()}")
+        raise AssertionError(
+            f"{what}: not within {timeout_s:.0f} s; last seen: {last!r}\n{self.describe()}"
+        )
 
     def describe(self) -> str:
         """Pods and the last events of the namespace, for a failed test."""
         lines = []
         for pod in self.list("pods"):
             status = pod.get("status", {})
-            conditions = [f"{c['type']}={c['status']} {c.get('message', '')}" for c in status.get("conditions", ())]
+            conditions = [
+                f"{c['type']}={c['status']} {c.get('message', '')}"
+                for c in status.get("conditions", ())
+            ]
             lines.append(f"pod {pod['metadata']['name']} {status.get('phase')} {conditions}")
         for event in self.list("events")[-15:]:
             about = event["involvedObject"]
-            lines.append(f"event {about.get('kind')}/{about.get('name')} {event.get('reason')}: {event.get('message')}")
+            lines.append(
+                f"event {about.get('kind')}/{about.get('name')} {event.get('reason')}: {event.get('message')}"
+            )
         return "\n".join(lines)
 
 

@@ -59,7 +59,13 @@ _STAMP = " ".join(
 )
 PROGRAMS = (
     Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", _STAMP, 340),
-    Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", _STAMP, 65),
+    Program(
+        "kube-controller-manager",
+        "kubernetes",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+        _STAMP,
+        65,
+    ),
     Program("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", _STAMP, 6),
     Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", _STAMP, 25),
     Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3", build_s=10),
@@ -107,7 +113,12 @@ def extras() -> dict[str, Recipe]:
     """What a cluster can have beyond BASE, by the name that ``scripts/cluster up --with`` takes."""
     from . import knative, llmisvc, lws
 
-    return {"llm": llmisvc.RECIPE, "lws": lws.RECIPE, "knative": knative.RECIPE, "prometheus": PROMETHEUS}
+    return {
+        "llm": llmisvc.RECIPE,
+        "lws": lws.RECIPE,
+        "knative": knative.RECIPE,
+        "prometheus": PROMETHEUS,
+    }
 
 
 class Missing(Exception):
@@ -157,7 +168,9 @@ def build(*recipes: Recipe) -> None:
         Missing: as :func:`find`.
     """
     lacking = [recipe for recipe in recipes if not is_built(recipe)]
-    progress = Progress([p for recipe in lacking for p in recipe.programs if _programs(recipe)[p.name] == Path()])
+    progress = Progress(
+        [p for recipe in lacking for p in recipe.programs if _programs(recipe)[p.name] == Path()]
+    )
     for recipe in lacking:
         _make(recipe, progress)
 
@@ -198,7 +211,11 @@ def _make(recipe: Recipe, progress: Progress) -> None:
 
 def _given() -> list[Path]:
     """Folders of programs that the environment names."""
-    paths = [Path(os.environ[name]) for name in ("MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS") if os.environ.get(name)]
+    paths = [
+        Path(os.environ[name])
+        for name in ("MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS")
+        if os.environ.get(name)
+    ]
     for folder in paths:
         if not folder.is_dir():
             raise Missing(
@@ -210,20 +227,29 @@ def _given() -> list[Path]:
 def _programs(recipe: Recipe) -> dict[str, Path]:
     """Where each program is, an empty path where it is missing."""
     folders = [*_given(), cache_folder(recipe) / "bin"]
-    return {p.name: next((f / p.name for f in folders if (f / p.name).is_file()), Path()) for p in recipe.programs}
+    return {
+        p.name: next((f / p.name for f in folders if (f / p.name).is_file()), Path())
+        for p in recipe.programs
+    }
 
 
 def _definitions(recipe: Recipe) -> Path | None:
     """The folder that has every definition of a recipe."""
     names = [f"{name}.json" for name in recipe.definitions]
     folders = (*(given / "definitions" for given in _given()), cache_folder(recipe) / "definitions")
-    return next((folder for folder in folders if all((folder / name).is_file() for name in names)), None)
+    return next(
+        (folder for folder in folders if all((folder / name).is_file() for name in names)), None
+    )
 
 
 def cache_folder(recipe: Recipe = BASE) -> Path:
     """The folder of this very set of versions."""
     root = os.environ.get("MPCTL_RIG_CACHE")
-    base = Path(root) if root else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpctl-rig"
+    base = (
+        Path(root)
+        if root
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpctl-rig"
+    )
     return base / digest(recipe)
 
 
@@ -261,10 +287,19 @@ def _go() -> tuple[str, dict[str, str]]:
         f"there is none; or install Go 1.21 or newer (Ubuntu: apt install golang-go, others: https://go.dev/dl), which "
         f"fetches {GO} itself; or set MPCTL_RIG_ASSETS to a folder that holds {', '.join(p.name for p in PROGRAMS)}"
     )
-    go = os.environ.get("MPCTL_GO") or shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    go = (
+        os.environ.get("MPCTL_GO")
+        or shutil.which("go")
+        or shutil.which("go", path="/usr/local/go/bin")
+    )
     if go is None:
         raise Missing(f"no Go toolchain was found; {hint}")
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly", "GOWORK": "off"}
+    environment = {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-buildvcs=false -mod=readonly",
+        "GOWORK": "off",
+    }
     version = _version(go, {**environment, "GOTOOLCHAIN": "local"})
     if version.startswith("go1.26."):
         return go, {**environment, "GOTOOLCHAIN": "local"}
@@ -276,7 +311,9 @@ def _go() -> tuple[str, dict[str, str]]:
 
 def _version(go: str, environment: dict[str, str]) -> str:
     try:
-        done = subprocess.run([go, "version"], env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [go, "version"], env=environment, capture_output=True, text=True, check=False
+        )
     except OSError:
         return ""
     return done.stdout.split()[2] if done.returncode == 0 else ""
@@ -299,7 +336,9 @@ def _build(go: tuple[str, dict[str, str]], program: Program, folder: Path) -> fl
             check=False,
         )
         if done.returncode:
-            raise Missing(f"{program.name} could not be built in {HERE / program.module}:\n{done.stderr[-3000:]}")
+            raise Missing(
+                f"{program.name} could not be built in {HERE / program.module}:\n{done.stderr[-3000:]}"
+            )
         target.replace(folder / program.name)
     seconds = time.monotonic() - start
     _say(f"built {program.name} in {seconds:.0f} s")
@@ -324,10 +363,16 @@ def _extract(go: tuple[str, dict[str, str]], folder: Path, recipe: Recipe) -> No
             check=False,
         )
         if done.returncode:
-            raise Missing(f"module {module} could not be fetched:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+            raise Missing(
+                f"module {module} could not be fetched:\n{done.stdout[-1000:]}{done.stderr[-1000:]}"
+            )
         documents = []
         for path in sorted((Path(json.loads(done.stdout)["Dir"]) / inside).glob("*.yaml")):
-            documents += [d for d in yaml.load_all(path.read_text(), loader) if isinstance(d, dict) and d.get("kind")]
+            documents += [
+                d
+                for d in yaml.load_all(path.read_text(), loader)
+                if isinstance(d, dict) and d.get("kind")
+            ]
         scratch = folder / f".{name}.{os.getpid()}"
         scratch.write_text(json.dumps(documents, default=str))
         scratch.replace(folder / f"{name}.json")
@@ -343,7 +388,14 @@ def main(arguments: Sequence[str]) -> int:
     only BASE must succeed, the test that wants something else builds it or says why it cannot."""
     everything = {**extras(), "promtool": PROMTOOL, "helm": HELM}
     try:
-        build(BASE, *(everything.values() if "all" in arguments else map(everything.__getitem__, arguments)))
+        build(
+            BASE,
+            *(
+                everything.values()
+                if "all" in arguments
+                else map(everything.__getitem__, arguments)
+            ),
+        )
     except Missing as missing:
         _say(f"error: {missing}")
         if "all" not in arguments or not is_built(BASE):

@@ -42,7 +42,9 @@ class Authority:
         """The authority's own certificate."""
         return self.pair.certificate
 
-    def sign(self, file: str, user: str, *, groups: Sequence[str] = (), addresses: Sequence[str] = ()) -> Pair:
+    def sign(
+        self, file: str, user: str, *, groups: Sequence[str] = (), addresses: Sequence[str] = ()
+    ) -> Pair:
         """A certificate for a user (CN) in groups (O), or for a server at ``addresses`` (names or IPs)."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
@@ -52,16 +54,22 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signing=False), critical=True)
             .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]),
+                x509.ExtendedKeyUsage(
+                    [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+                ),
                 critical=False,
             )
         )
         if addresses:
-            builder = builder.add_extension(x509.SubjectAlternativeName([_name(a) for a in addresses]), critical=False)
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_name(a) for a in addresses]), critical=False
+            )
         return _write(self._folder, file, builder.sign(self._key, hashes.SHA256()), key)
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -95,13 +103,17 @@ def _name(address: str) -> x509.GeneralName:
         return x509.DNSName(address)
 
 
-def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+def _write(
+    folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+) -> Pair:
     folder.mkdir(parents=True, exist_ok=True)
     pair = Pair(folder / f"{name}.crt", folder / f"{name}.key")
     pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     pair.key.write_bytes(
         key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
         )
     )
     return pair

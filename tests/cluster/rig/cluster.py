@@ -157,7 +157,10 @@ class Cluster:
 
     async def _start_own(self) -> None:
         serving = self.authority.sign(
-            "kubelet", "system:node:rig", groups=["system:nodes"], addresses=[self.slot.node(i) for i in range(1, 33)]
+            "kubelet",
+            "system:node:rig",
+            groups=["system:nodes"],
+            addresses=[self.slot.node(i) for i in range(1, 33)],
         )
         self.kubelet.tls(self.server_context(serving))
         for machine in self.settings.nodes:
@@ -172,7 +175,9 @@ class Cluster:
         if self.settings.runner:
             await self.pods.start()
         await self.metrics.start(
-            self.server_context(self.authority.sign("metrics", "metrics", addresses=[self.slot.host]))
+            self.server_context(
+                self.authority.sign("metrics", "metrics", addresses=[self.slot.host])
+            )
         )
         await self.proxy.start()
         await self.gateway.start()
@@ -196,7 +201,9 @@ class Cluster:
         host = self.slot.host
         names = [host, "localhost", "kubernetes", "kubernetes.default.svc", "10.96.0.1"]
         serving = self.authority.sign("apiserver", "kube-apiserver", addresses=names)
-        kubelet = self.authority.sign("apiserver-kubelet", "kube-apiserver-kubelet", groups=["system:masters"])
+        kubelet = self.authority.sign(
+            "apiserver-kubelet", "kube-apiserver-kubelet", groups=["system:masters"]
+        )
         self.front_client = self.front.sign("front-proxy", "front-proxy")
         accounts = self.authority.sign("service-accounts", "service-accounts")
         self.processes.start(
@@ -222,12 +229,19 @@ class Cluster:
             ],
         )  # fmt: skip
         self._context = self.client_context(self.admin)
-        self.processes.wait("kube-apiserver", lambda: answers(f"{self.server}/readyz", self._context))
+        self.processes.wait(
+            "kube-apiserver", lambda: answers(f"{self.server}/readyz", self._context)
+        )
         self.timing.mark("kube-apiserver")
 
     def _start_controllers(self) -> None:
         host, config = self.slot.host, self.kubeconfig
-        common = [f"--kubeconfig={config}", f"--bind-address={host}", "--leader-elect=false", "--profiling=false"]
+        common = [
+            f"--kubeconfig={config}",
+            f"--bind-address={host}",
+            "--leader-elect=false",
+            "--profiling=false",
+        ]
         period, settle = self.settings.hpa_period_s, self.settings.hpa_settle_s
         self.processes.start(
             "kube-controller-manager",
@@ -296,7 +310,9 @@ class Cluster:
         process.kill()
         process.wait(10)
         self._start_etcd()
-        self.processes.wait("kube-apiserver", lambda: answers(f"{self.server}/readyz", self._context))
+        self.processes.wait(
+            "kube-apiserver", lambda: answers(f"{self.server}/readyz", self._context)
+        )
 
     def add_node(self, machine: Machine = L4) -> str:
         """Register a node with its GPUs; its name."""
@@ -311,7 +327,11 @@ class Cluster:
         self.run(self.nodes.set_gpus(name, gpus))
 
     def kubectl(
-        self, *arguments: str, kubeconfig: Path | None = None, stdin: str | None = None, code: int | None = 0
+        self,
+        *arguments: str,
+        kubeconfig: Path | None = None,
+        stdin: str | None = None,
+        code: int | None = 0,
     ) -> str:
         """The real kubectl; its output, both streams where it fails as it should (``code``)."""
         done = subprocess.run(
@@ -324,7 +344,9 @@ class Cluster:
             text=True,
             check=False,
         )
-        assert code is None or done.returncode == code, f"kubectl {arguments} -> {done.returncode}\n{done.stderr}"
+        assert code is None or done.returncode == code, (
+            f"kubectl {arguments} -> {done.returncode}\n{done.stderr}"
+        )
         return done.stdout if done.returncode == 0 else done.stdout + done.stderr
 
     def user(self, name: str, *, groups: Sequence[str] = ()) -> Pair:
@@ -336,7 +358,13 @@ class Cluster:
         return Client(self._api(user), self.run, namespace)
 
     def kubeconfig_for(
-        self, user: Pair, path: Path, *, namespace: str = "default", server: str | None = None, context: str = "rig"
+        self,
+        user: Pair,
+        path: Path,
+        *,
+        namespace: str = "default",
+        server: str | None = None,
+        context: str = "rig",
     ) -> Path:
         """A kubeconfig file of a user, with everything inside; ``server`` may be the fault proxy's address."""
         document = {
@@ -360,9 +388,15 @@ class Cluster:
     def service_account_kubeconfig(self, namespace: str, name: str, path: Path) -> Path:
         """A kubeconfig file of a service account, with a token that the API server issued."""
         where = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600},
+        }
         token = self.client.request("POST", where, body)["status"]["token"]
-        document = json.loads(self.kubeconfig_for(self.admin, path, namespace=namespace).read_text())
+        document = json.loads(
+            self.kubeconfig_for(self.admin, path, namespace=namespace).read_text()
+        )
         document["users"][0]["user"] = {"token": token}
         path.write_text(json.dumps(document, indent=1))
         return path
@@ -371,7 +405,10 @@ class Cluster:
         """Resident megabytes of each process."""
         import psutil
 
-        return {n: psutil.Process(p.pid).memory_info().rss // 2**20 for n, p in self.processes.started.items()}
+        return {
+            n: psutil.Process(p.pid).memory_info().rss // 2**20
+            for n, p in self.processes.started.items()
+        }
 
     def client_context(self, user: Pair, authority: Path | None = None) -> ssl.SSLContext:
         """TLS as a client with a certificate."""

@@ -37,7 +37,9 @@ def runs(container: Mapping[str, Any], *, job: bool) -> bool:
     run."""
     words = [*container.get("command", ()), *container.get("args", ())]
     image = container.get("image", "")
-    return job or is_mpctl(container) or "vllm" in image or any("vllm" in word for word in words[:4])
+    return (
+        job or is_mpctl(container) or "vllm" in image or any("vllm" in word for word in words[:4])
+    )
 
 
 def is_mpctl(container: Mapping[str, Any]) -> bool:
@@ -48,11 +50,19 @@ def is_mpctl(container: Mapping[str, Any]) -> bool:
 def with_knatives_probe(containers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """A pod's containers, the engine with the readiness probe that Knative takes from it: its queue-proxy is told the
     probe in a variable and asks it in the kubelet's place."""
-    variables = {e["name"]: e.get("value") for c in containers if c["name"] == "queue-proxy" for e in c.get("env", ())}
+    variables = {
+        e["name"]: e.get("value")
+        for c in containers
+        if c["name"] == "queue-proxy"
+        for e in c.get("env", ())
+    }
     probe = variables.get("SERVING_READINESS_PROBE")
     if probe is None:
         return list(containers)
-    return [c if c["name"] == "queue-proxy" else {**c, "readinessProbe": json.loads(probe)} for c in containers]
+    return [
+        c if c["name"] == "queue-proxy" else {**c, "readinessProbe": json.loads(probe)}
+        for c in containers
+    ]
 
 
 def argv(container: Mapping[str, Any], environment: Mapping[str, str]) -> list[str]:
@@ -63,7 +73,9 @@ def argv(container: Mapping[str, Any], environment: Mapping[str, str]) -> list[s
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
     """``$(NAME)`` by its value, left alone when unknown; ``$$`` is one dollar."""
-    return _REFERENCE.sub(lambda m: "$" if m.group(0) == "$$" else environment.get(m.group(1), m.group(0)), text)
+    return _REFERENCE.sub(
+        lambda m: "$" if m.group(0) == "$$" else environment.get(m.group(1), m.group(0)), text
+    )
 
 
 class Files:
@@ -119,17 +131,29 @@ async def _content(api: Api, pod: dict, source: Mapping[str, Any]) -> dict[str, 
         if reference is None:
             continue
         record = await lookup(
-            api, kind, reference.get("name") or reference.get("secretName"), namespace, reference.get("optional")
+            api,
+            kind,
+            reference.get("name") or reference.get("secretName"),
+            namespace,
+            reference.get("optional"),
         )
         data = decoded(record)
         if reference.get("items"):
-            return {item["path"]: data[item["key"]] for item in reference["items"] if item["key"] in data}
+            return {
+                item["path"]: data[item["key"]]
+                for item in reference["items"]
+                if item["key"] in data
+            }
         return data
-    if "serviceAccountToken" in source and any(map(is_mpctl, pod["spec"]["containers"])):  # others ask no API server
+    if "serviceAccountToken" in source and any(
+        map(is_mpctl, pod["spec"]["containers"])
+    ):  # others ask no API server
         return {source["serviceAccountToken"]["path"]: await _token(api, pod)}
     items = source.get("downwardAPI", {}).get("items", ())
     fields = {item["path"]: item["fieldRef"]["fieldPath"] for item in items if "fieldRef" in item}
-    return {path: namespace.encode() for path, field in fields.items() if field == "metadata.namespace"}
+    return {
+        path: namespace.encode() for path, field in fields.items() if field == "metadata.namespace"
+    }
 
 
 async def _token(api: Api, pod: dict) -> bytes:
@@ -137,7 +161,11 @@ async def _token(api: Api, pod: dict) -> bytes:
     meta, account = pod["metadata"], pod["spec"]["serviceAccountName"]
     path = f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/{account}/token"
     bound = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
+    body = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"boundObjectRef": bound},
+    }
     return str((await api.request("POST", path, body))["status"]["token"]).encode()
 
 
@@ -159,7 +187,9 @@ def decoded(record: Mapping[str, Any]) -> dict[str, bytes]:
     return texts | {k: base64.b64decode(v) for k, v in record.get("binaryData", {}).items()}
 
 
-async def environment(api: Api, pod: dict, container: Mapping[str, Any], address: str) -> dict[str, str]:
+async def environment(
+    api: Api, pod: dict, container: Mapping[str, Any], address: str
+) -> dict[str, str]:
     """The container's own variables, in order, with references to others and to objects resolved.
 
     Raises:
@@ -171,8 +201,12 @@ async def environment(api: Api, pod: dict, container: Mapping[str, Any], address
         for field, kind in (("configMapRef", "configmaps"), ("secretRef", "secrets")):
             if field in source:
                 reference = source[field]
-                record = await lookup(api, kind, reference["name"], namespace, reference.get("optional"))
-                values |= {source.get("prefix", "") + k: v.decode() for k, v in decoded(record).items()}
+                record = await lookup(
+                    api, kind, reference["name"], namespace, reference.get("optional")
+                )
+                values |= {
+                    source.get("prefix", "") + k: v.decode() for k, v in decoded(record).items()
+                }
     for item in container.get("env", ()):
         if "valueFrom" in item:
             text = await _value_from(api, pod, item["valueFrom"], address)
@@ -186,7 +220,11 @@ async def environment(api: Api, pod: dict, container: Mapping[str, Any], address
 async def _value_from(api: Api, pod: dict, source: Mapping[str, Any], address: str) -> str | None:
     if "fieldRef" in source:
         path = source["fieldRef"]["fieldPath"]
-        fields = {"status.podIP": address, "status.podIPs": address, "spec.nodeName": pod["spec"].get("nodeName", "")}
+        fields = {
+            "status.podIP": address,
+            "status.podIPs": address,
+            "spec.nodeName": pod["spec"].get("nodeName", ""),
+        }
         if path in fields:
             return fields[path]
         keyed = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
@@ -197,15 +235,23 @@ async def _value_from(api: Api, pod: dict, source: Mapping[str, Any], address: s
         if field in source:
             reference = source[field]
             name = reference["name"]
-            data = decoded(await lookup(api, kind, name, pod["metadata"]["namespace"], reference.get("optional")))
+            data = decoded(
+                await lookup(
+                    api, kind, name, pod["metadata"]["namespace"], reference.get("optional")
+                )
+            )
             if reference["key"] in data:
                 return data[reference["key"]].decode()
             if not reference.get("optional"):
-                raise ConfigError(f"couldn't find key {reference['key']} in {kind.removesuffix('s')} {name}")
+                raise ConfigError(
+                    f"couldn't find key {reference['key']} in {kind.removesuffix('s')} {name}"
+                )
     return None
 
 
-def base_environment(image: str, address: str, proxy: str, folder: Path, *, job: bool = False) -> dict[str, str]:
+def base_environment(
+    image: str, address: str, proxy: str, folder: Path, *, job: bool = False
+) -> dict[str, str]:
     """What every container of an image finds set. ``address`` is the real one, ``image`` a folder of ``images``. A
     ``job`` also finds the Python modules of its image."""
     modules = {"PYTHONPATH": str(IMAGES / "lib")} if job else {}

@@ -41,7 +41,16 @@ FEATURES = (
     "HTTPRouteRequestMultipleMirrors",
     "HTTPRouteRequestPercentageMirror",
 )
-HOP = {"host", "connection", "transfer-encoding", "keep-alive", "proxy-connection", "te", "upgrade", "content-length"}
+HOP = {
+    "host",
+    "connection",
+    "transfer-encoding",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "upgrade",
+    "content-length",
+}
 
 
 class Gateway:
@@ -75,10 +84,14 @@ class Gateway:
     async def start(self) -> None:
         """Create the GatewayClass and the Gateway, watch routes and endpoints, listen."""
         self._session = aiohttp.ClientSession(
-            auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None, sock_connect=10), trust_env=False
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+            trust_env=False,
         )
         with suppress(ApiError):
-            await self._api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY_NAMESPACE}})
+            await self._api.apply(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY_NAMESPACE}}
+            )
         await self._when_served(self._objects)
         app = web.Application(client_max_size=2**30)
         app.router.add_route("*", "/{path:.*}", self._serve)
@@ -128,7 +141,12 @@ class Gateway:
         )
         listed = {"status": {"supportedFeatures": [{"name": name} for name in FEATURES]}}
         await self._api.patch("gatewayclasses", CLASS, listed, subresource="status")
-        listener = {"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}}
+        listener = {
+            "name": "http",
+            "port": 80,
+            "protocol": "HTTP",
+            "allowedRoutes": {"namespaces": {"from": "All"}},
+        }
         gateway = await self._api.apply(
             {
                 "apiVersion": group,
@@ -147,7 +165,9 @@ class Gateway:
                  "supportedKinds": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute"}]}
             ],
         }  # fmt: skip
-        await self._api.patch("gateways", GATEWAY, {"status": status}, GATEWAY_NAMESPACE, subresource="status")
+        await self._api.patch(
+            "gateways", GATEWAY, {"status": status}, GATEWAY_NAMESPACE, subresource="status"
+        )
 
     async def _watch(self, kind: str) -> None:
         async for event, record in self._api.watch(kind):
@@ -177,7 +197,10 @@ class Gateway:
     def _ours(self, route: dict) -> bool:
         namespace = route["metadata"]["namespace"]
         parents = route["spec"].get("parentRefs", ())
-        return any(p["name"] == GATEWAY and p.get("namespace", namespace) == GATEWAY_NAMESPACE for p in parents)
+        return any(
+            p["name"] == GATEWAY and p.get("namespace", namespace) == GATEWAY_NAMESPACE
+            for p in parents
+        )
 
     async def _acknowledge(self, route: dict) -> None:
         meta = route["metadata"]
@@ -193,7 +216,9 @@ class Gateway:
             for parent in route["spec"].get("parentRefs", ())
         ]
         generations = [
-            c.get("observedGeneration") for p in route.get("status", {}).get("parents", ()) for c in p["conditions"]
+            c.get("observedGeneration")
+            for p in route.get("status", {}).get("parents", ())
+            for c in p["conditions"]
         ]
         if generations and all(g == meta["generation"] for g in generations):
             return
@@ -223,12 +248,16 @@ class Gateway:
         for place_of, extra in enumerate(rule.get("filters", ())):
             if extra["type"] == "RequestHeaderModifier":
                 change = extra["requestHeaderModifier"]
-                headers |= {h["name"]: h["value"] for h in [*change.get("set", ()), *change.get("add", ())]}
+                headers |= {
+                    h["name"]: h["value"] for h in [*change.get("set", ()), *change.get("add", ())]
+                }
             if extra["type"] == "RequestMirror":
                 text = f"{route['metadata']['uid']}/{place_of}"
                 if self._copied(text, index, extra["requestMirror"]):
                     backend = extra["requestMirror"]["backendRef"]
-                    copy = asyncio.create_task(self._mirror(route, backend, request.method, path, headers, body))
+                    copy = asyncio.create_task(
+                        self._mirror(route, backend, request.method, path, headers, body)
+                    )
                     self._copies.add(copy)
                     copy.add_done_callback(self._copies.discard)
         backend = self._choose(route["metadata"]["uid"], index, rule.get("backendRefs", ()))
@@ -238,7 +267,9 @@ class Gateway:
         target = self._endpoint(namespace, backend["name"], backend["port"])
         self.routed[namespace, backend["name"]] += 1
         if target is None:
-            return web.Response(status=503, text=f"no endpoint is ready for service {namespace}/{backend['name']}")
+            return web.Response(
+                status=503, text=f"no endpoint is ready for service {namespace}/{backend['name']}"
+            )
         limit_s = duration_s(rule.get("timeouts", {}).get("request", "0s")) / self.faster
         return await self._send(request, target, path, headers, body, limit_s)
 
@@ -249,7 +280,9 @@ class Gateway:
         words = host.removesuffix(".").split(".")
         if len(words) >= 3 and words[2] == "svc":
             return self._endpoint(words[1], words[0], port) or "127.0.0.1:1"
-        service = next((k for k, s in self._services.items() if s["spec"].get("clusterIP") == host), None)
+        service = next(
+            (k for k, s in self._services.items() if s["spec"].get("clusterIP") == host), None
+        )
         return self._endpoint(service[0], service[1], port) if service else None
 
     def _endpoint(self, namespace: str, service: str, port: int) -> str | None:
@@ -260,7 +293,11 @@ class Gateway:
         spec = record["spec"]
         if spec.get("type") == "ExternalName":
             words = spec["externalName"].split(".")
-            return self._endpoint(words[1], words[0], port) if len(words) > 2 and words[2] == "svc" else None
+            return (
+                self._endpoint(words[1], words[0], port)
+                if len(words) > 2 and words[2] == "svc"
+                else None
+            )
         names = [p.get("name", "") for p in spec.get("ports", ()) if p["port"] == port]
         if not names:
             return None
@@ -270,20 +307,33 @@ class Gateway:
                 continue
             if listed["metadata"].get("labels", {}).get("kubernetes.io/service-name") != service:
                 continue
-            number = next((p["port"] for p in listed.get("ports") or () if p.get("name", "") == names[0]), None)
-            ready = [e for e in listed.get("endpoints") or () if number and e.get("conditions", {}).get("ready")]
+            number = next(
+                (p["port"] for p in listed.get("ports") or () if p.get("name", "") == names[0]),
+                None,
+            )
+            ready = [
+                e
+                for e in listed.get("endpoints") or ()
+                if number and e.get("conditions", {}).get("ready")
+            ]
             places += [f"{real(endpoint['addresses'][0])}:{number}" for endpoint in ready]
         return sorted(places)[next(self._turn) % len(places)] if places else None
 
     def _match(self, host: str, path: str) -> tuple[dict, dict, int] | None:
         """The most specific rule: the longest path, the oldest route."""
         best: tuple[tuple[int, int], dict, dict, int] | None = None
-        for route in sorted(self._routes.values(), key=lambda r: r["metadata"]["creationTimestamp"]):
+        for route in sorted(
+            self._routes.values(), key=lambda r: r["metadata"]["creationTimestamp"]
+        ):
             if not self._ours(route) or not _host_matches(host, route["spec"].get("hostnames", ())):
                 continue
             for index, rule in enumerate(route["spec"].get("rules", ())):
-                for match in rule.get("matches") or [{"path": {"type": "PathPrefix", "value": "/"}}]:
-                    score = _path_score(path, match.get("path", {"type": "PathPrefix", "value": "/"}))
+                for match in rule.get("matches") or [
+                    {"path": {"type": "PathPrefix", "value": "/"}}
+                ]:
+                    score = _path_score(
+                        path, match.get("path", {"type": "PathPrefix", "value": "/"})
+                    )
                     if score and (best is None or score > best[0]):
                         best = score, route, rule, index
         return best[1:] if best else None
@@ -292,7 +342,9 @@ class Gateway:
         """Whether this request is one of the share that is copied; exact, as with weights."""
         share = mirror.get("fraction") or {"numerator": mirror.get("percent", 100)}
         numerator, denominator = float(share["numerator"]), float(share.get("denominator", 100))
-        chosen = self._choose(place, index, [{"name": "", "weight": numerator}, {"weight": denominator - numerator}])
+        chosen = self._choose(
+            place, index, [{"name": "", "weight": numerator}, {"weight": denominator - numerator}]
+        )
         return chosen is not None and "name" in chosen
 
     def _choose(self, uid: str, index: int, backends: Any) -> dict | None:
@@ -308,7 +360,9 @@ class Gateway:
         credit[chosen] -= sum(weights)
         return dict(backends[chosen])
 
-    async def _mirror(self, route: dict, backend: dict, method: str, path: str, headers: dict, body: bytes) -> None:
+    async def _mirror(
+        self, route: dict, backend: dict, method: str, path: str, headers: dict, body: bytes
+    ) -> None:
         namespace = backend.get("namespace", route["metadata"]["namespace"])
         target = self._endpoint(namespace, backend["name"], backend["port"])
         self.mirrored[namespace, backend["name"]] += 1
@@ -320,7 +374,13 @@ class Gateway:
                     await answer.read()
 
     async def _send(
-        self, request: web.Request, target: str, path: str, headers: dict, body: bytes, limit_s: float = 0.0
+        self,
+        request: web.Request,
+        target: str,
+        path: str,
+        headers: dict,
+        body: bytes,
+        limit_s: float = 0.0,
     ) -> web.StreamResponse:
         assert self._session is not None
         response = None
@@ -328,7 +388,11 @@ class Gateway:
             async with (
                 asyncio.timeout(limit_s or None),
                 self._session.request(
-                    request.method, f"http://{target}{path}", data=body or None, headers=headers, allow_redirects=False
+                    request.method,
+                    f"http://{target}{path}",
+                    data=body or None,
+                    headers=headers,
+                    allow_redirects=False,
                 ) as answer,
             ):
                 passed_on = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
@@ -344,13 +408,18 @@ class Gateway:
             if request.transport:
                 request.transport.abort()
             return response
-        except (aiohttp.ClientConnectorError, ConnectionResetError, aiohttp.ServerDisconnectedError) as error:
+        except (
+            aiohttp.ClientConnectorError,
+            ConnectionResetError,
+            aiohttp.ServerDisconnectedError,
+        ) as error:
             return web.Response(status=503, text=f"upstream connect error: {error}")
 
 
 def _host_matches(host: str, names: Any) -> bool:
     return not names or any(
-        host == n or (n.startswith("*.") and host.endswith(n[1:])) for n in (str(name).lower() for name in names)
+        host == n or (n.startswith("*.") and host.endswith(n[1:]))
+        for n in (str(name).lower() for name in names)
     )
 
 

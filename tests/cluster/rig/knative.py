@@ -61,7 +61,9 @@ class Knative:
     def start(self) -> None:
         """Definitions, configuration, controller and our parts; returns when the controller runs."""
         cluster = self._cluster
-        cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        cluster.client.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        )
         documents = [d for name in RECIPE.definitions for d in self._assets.documents(name)]
         crds = [d for d in documents if d["kind"] == "CustomResourceDefinition"]
         cluster.run(self._create(crds))
@@ -96,7 +98,10 @@ class Knative:
 
     def _established(self, name: str) -> bool:
         crd = self._cluster.client.get("crd", name)
-        return any(c["type"] == "Established" and c["status"] == "True" for c in crd["status"].get("conditions") or ())
+        return any(
+            c["type"] == "Established" and c["status"] == "True"
+            for c in crd["status"].get("conditions") or ()
+        )
 
     def _configure(self, document: dict) -> None:
         name = document["metadata"]["name"]
@@ -149,11 +154,17 @@ class Knative:
         target = scaler["spec"]["scaleTargetRef"]["name"]
         deployment = await api.get("deployments", target, meta["namespace"])
         if deployment["spec"]["replicas"] != wanted:
-            await api.patch("deployments", target, {"spec": {"replicas": wanted}}, meta["namespace"])
+            await api.patch(
+                "deployments", target, {"spec": {"replicas": wanted}}, meta["namespace"]
+            )
         ready = deployment.get("status", {}).get("readyReplicas", 0)
         enough = ready >= wanted > 0
         states = {
-            "Active": ("True", "") if enough else ("Unknown", "Queued") if wanted else ("False", "NoTraffic"),
+            "Active": ("True", "")
+            if enough
+            else ("Unknown", "Queued")
+            if wanted
+            else ("False", "NoTraffic"),
             "ScaleTargetInitialized": ("True", "") if begun or enough else ("Unknown", ""),
             "SKSReady": ("True", ""),
         }
@@ -168,7 +179,13 @@ class Knative:
             "conditions": _conditions(before, {**states, "Ready": worst}),
         }
         if status != before:
-            await api.patch(_AUTOSCALER, meta["name"], {"status": status}, meta["namespace"], subresource="status")
+            await api.patch(
+                _AUTOSCALER,
+                meta["name"],
+                {"status": status},
+                meta["namespace"],
+                subresource="status",
+            )
 
     async def _program(self, ingress: dict) -> None:
         """Say that a Route's Ingress carries requests as it says."""
@@ -198,7 +215,8 @@ def _conditions(before: dict, states: dict[str, tuple[str, str]]) -> list[dict]:
         had = old.get(name, {})
         time = had["lastTransitionTime"] if had.get("status") == state else now
         fields.append(
-            {"type": name, "status": state, "lastTransitionTime": time} | ({"reason": reason} if reason else {})
+            {"type": name, "status": state, "lastTransitionTime": time}
+            | ({"reason": reason} if reason else {})
         )
     return fields
 

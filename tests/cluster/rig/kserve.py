@@ -35,16 +35,22 @@ class Manager:
     """A manager of KServe's as a process; its webhooks have an address of their own. ``metrics``, ``probes``: ports;
     ``number``: which manager of the cluster it is."""
 
-    def __init__(self, cluster: Cluster, name: str, program: str, number: int, *, metrics: int, probes: int) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, program: str, number: int, *, metrics: int, probes: int
+    ) -> None:
         self._cluster, self.name, self._program = cluster, name, program
         self._metrics, self._probes = metrics, probes
-        self._port = cluster.slot.port(number)  # it has no flag for the address: it listens on all of them
+        self._port = cluster.slot.port(
+            number
+        )  # it has no flag for the address: it listens on all of them
 
     def start(self, *flags: str) -> None:
         """Start it, also again; returns when it calls itself ready."""
         cluster, host = self._cluster, self._cluster.slot.host
         scratch = cluster.folder / self.name
-        serving = cluster.authority.sign(f"{self.name}-webhook", f"{self.name}-webhook", addresses=[host])
+        serving = cluster.authority.sign(
+            f"{self.name}-webhook", f"{self.name}-webhook", addresses=[host]
+        )
         certificates = scratch / "k8s-webhook-server" / "serving-certs"
         certificates.mkdir(parents=True, exist_ok=True)
         (certificates / "tls.crt").write_bytes(serving.certificate.read_bytes())
@@ -59,7 +65,11 @@ class Manager:
                 "--zap-log-level=info",
                 *flags,
             ],
-            {"KUBECONFIG": str(cluster.kubeconfig), "TMPDIR": str(scratch), "POD_NAMESPACE": NAMESPACE},
+            {
+                "KUBECONFIG": str(cluster.kubeconfig),
+                "TMPDIR": str(scratch),
+                "POD_NAMESPACE": NAMESPACE,
+            },
         )
         from .cluster import answers
 
@@ -70,7 +80,9 @@ class Manager:
         processes = self._cluster.processes
         processes.stop(self.name)
         self.start()
-        processes.wait(self.name, self._hears)  # the port is open a moment after it calls itself ready
+        processes.wait(
+            self.name, self._hears
+        )  # the port is open a moment after it calls itself ready
 
     def _hears(self) -> bool:
         try:
@@ -99,13 +111,20 @@ class KServe:
         self._cluster = cluster
         self._gateway_api = gateway_api
         self._manager = Manager(
-            cluster, "kserve-manager", cluster.assets["kserve-manager"], 0, metrics=8080, probes=8081
+            cluster,
+            "kserve-manager",
+            cluster.assets["kserve-manager"],
+            0,
+            metrics=8080,
+            probes=8081,
         )
 
     def start(self) -> None:
         """Definitions, configuration, manager, webhooks and runtime, in this order; returns when all is ready."""
         cluster = self._cluster
-        cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        cluster.client.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        )
         self.define(self._documents("kserve-crds") + self._documents("kserve-storage-crds"))
         self.configure({})
         self._manager.start()
@@ -121,7 +140,9 @@ class KServe:
         """Create definitions; returns when all are served."""
         self._cluster.run(self._create(crds))
         for crd in crds:
-            self._cluster.client.wait(f"{crd['metadata']['name']} is served", lambda c=crd: self._established(c))
+            self._cluster.client.wait(
+                f"{crd['metadata']['name']} is served", lambda c=crd: self._established(c)
+            )
 
     async def _create(self, crds: list[dict]) -> None:
         await asyncio.gather(*(self._cluster.api.create(crd) for crd in crds))
@@ -157,7 +178,9 @@ class KServe:
         try:
             self._cluster.client.apply(document)
         except ApiError as error:
-            if error.status == 500:  # the webhook's port is open a moment after the manager calls itself ready
+            if (
+                error.status == 500
+            ):  # the webhook's port is open a moment after the manager calls itself ready
                 return False
             raise
         return True
@@ -168,7 +191,11 @@ class KServe:
         conditions = client.get("crd", crd["metadata"]["name"])["status"].get("conditions") or ()
         if not any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
             return False
-        return all(self._listed(spec, version["name"]) for version in spec["versions"] if version.get("served"))
+        return all(
+            self._listed(spec, version["name"])
+            for version in spec["versions"]
+            if version.get("served")
+        )
 
     def _listed(self, spec: dict, version: str) -> bool:
         from .api import ApiError
@@ -179,7 +206,9 @@ class KServe:
             if error.status in (404, 503):
                 return False
             raise
-        return any(resource["name"] == spec["names"]["plural"] for resource in listing.get("resources", ()))
+        return any(
+            resource["name"] == spec["names"]["plural"] for resource in listing.get("resources", ())
+        )
 
     def _documents(self, name: str) -> list[dict]:
         return documents(self._cluster.assets, name)

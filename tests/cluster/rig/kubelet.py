@@ -88,7 +88,9 @@ class Kubelet:
         await answer.write_eof()
         return answer
 
-    async def _follow(self, pod: Pod, container: str, path: Path, answer: web.StreamResponse) -> None:
+    async def _follow(
+        self, pod: Pod, container: str, path: Path, answer: web.StreamResponse
+    ) -> None:
         with path.open("rb") as file:
             file.seek(0, 2)
             ended = False
@@ -131,7 +133,9 @@ class Kubelet:
         async for message in socket:
             if message.type != WSMsgType.BINARY or not message.data:
                 continue
-            writer_of = writers[message.data[0] // 2] if message.data[0] // 2 < len(writers) else None
+            writer_of = (
+                writers[message.data[0] // 2] if message.data[0] // 2 < len(writers) else None
+            )
             if writer_of and not message.data[0] % 2:
                 writer_of.write(message.data[1:])
                 await writer_of.drain()

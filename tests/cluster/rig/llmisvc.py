@@ -34,15 +34,25 @@ class LlmServices:
         self._cluster = cluster
         self._assets = find(RECIPE)
         self._manager = Manager(
-            cluster, "llmisvc-manager", self._assets["llmisvc-manager"], 1, metrics=8082, probes=8083
+            cluster,
+            "llmisvc-manager",
+            self._assets["llmisvc-manager"],
+            1,
+            metrics=8082,
+            probes=8083,
         )
 
     def start(self) -> None:
         """Definitions, manager, webhooks and presets, in this order; returns when all is ready."""
         cluster = self._cluster
-        crds = [d for d in documents(self._assets, "llmisvc-crds") if "versions" in d["spec"]]  # without the patches
+        crds = [
+            d for d in documents(self._assets, "llmisvc-crds") if "versions" in d["spec"]
+        ]  # without the patches
         for crd in crds:
-            webhook = {"clientConfig": self._manager.client_config("/convert"), "conversionReviewVersions": ["v1"]}
+            webhook = {
+                "clientConfig": self._manager.client_config("/convert"),
+                "conversionReviewVersions": ["v1"],
+            }
             crd["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
         cluster.kserve.define(crds)
         self._manager.start("--metrics-secure=false")
@@ -51,4 +61,6 @@ class LlmServices:
                 cluster.client.apply(self._manager.webhooks(document))
         for preset in documents(self._assets, "llmisvc-presets"):
             preset["metadata"]["namespace"] = NAMESPACE
-            cluster.client.wait("the preset is accepted", lambda d=preset: cluster.kserve.try_apply(d))
+            cluster.client.wait(
+                "the preset is accepted", lambda d=preset: cluster.kserve.try_apply(d)
+            )

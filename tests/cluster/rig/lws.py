@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 LWS = "sigs.k8s.io/lws"
 _NAME = "lws-manager"
 _SYSTEM = "lws-system"
-_OF_A_SET = {"matchExpressions": [{"key": "leaderworkerset.sigs.k8s.io/name", "operator": "Exists"}]}
+_OF_A_SET = {
+    "matchExpressions": [{"key": "leaderworkerset.sigs.k8s.io/name", "operator": "Exists"}]
+}
 RECIPE = Recipe(
     ("lws",),
     (Program(_NAME, "lws", f"{LWS}/cmd", build_s=10),),
@@ -41,7 +43,9 @@ class LeaderWorkerSets:
     def start(self) -> None:
         """Definition, controller and webhooks, in this order; returns when all is ready."""
         cluster, host = self._cluster, self._cluster.slot.host
-        cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _SYSTEM}})
+        cluster.client.apply(
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _SYSTEM}}
+        )
         cluster.kserve.define(documents(self._assets, "lws-crds"))
         scratch = cluster.folder / _NAME
         scratch.mkdir(parents=True, exist_ok=True)
@@ -72,11 +76,17 @@ class LeaderWorkerSets:
 
     def _by_address(self, document: dict) -> dict:
         """A webhook configuration of the release, called by address; of all pods it asks about those of a set."""
-        host, bundle = self._cluster.slot.host, base64.b64encode(self._cluster.authority.bundle.read_bytes()).decode()
+        host, bundle = (
+            self._cluster.slot.host,
+            base64.b64encode(self._cluster.authority.bundle.read_bytes()).decode(),
+        )
         document["metadata"] = {"name": f"lws-{document['metadata']['name']}"}
         for webhook in document["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
-            webhook["clientConfig"] = {"url": f"https://{host}:{_WEBHOOKS}{path}", "caBundle": bundle}
+            webhook["clientConfig"] = {
+                "url": f"https://{host}:{_WEBHOOKS}{path}",
+                "caBundle": bundle,
+            }
             if webhook["rules"][0]["resources"] == ["pods"]:
                 webhook["objectSelector"] = _OF_A_SET
         return document

@@ -64,7 +64,11 @@ class MetricsApi:
                 "apiVersion": "v1",
                 "kind": "Service",
                 "metadata": {"name": "custom-metrics", "namespace": "kube-system"},
-                "spec": {"type": "ExternalName", "externalName": self._slot.host, "ports": [{"port": PORT}]},
+                "spec": {
+                    "type": "ExternalName",
+                    "externalName": self._slot.host,
+                    "ports": [{"port": PORT}],
+                },
             }
         )
         await self._api.apply(
@@ -94,7 +98,12 @@ class MetricsApi:
             return web.json_response({"error": "no Prometheus"}, status=503)
         if request.path.rstrip("/") == root:
             names = sorted({*READ, *self._values})
-            resource = {"namespaced": True, "kind": "MetricValueList", "singularName": "", "verbs": ["get"]}
+            resource = {
+                "namespaced": True,
+                "kind": "MetricValueList",
+                "singularName": "",
+                "verbs": ["get"],
+            }
             listed = [{"name": f"pods/{name}", **resource} for name in names]
             return web.json_response(
                 {
@@ -107,28 +116,51 @@ class MetricsApi:
         words = request.path.removeprefix(root).strip("/").split("/")
         if len(words) == 5 and words[0] == "namespaces" and words[2] == "pods":
             return await self._values_of(request, namespace=words[1], pod=words[3], metric=words[4])
-        return web.json_response({"kind": "Status", "code": 404}, status=404)  # not dropped, or discovery never ends
+        return web.json_response(
+            {"kind": "Status", "code": 404}, status=404
+        )  # not dropped, or discovery never ends
 
     async def _targets(self, _: web.Request) -> web.Response:
         """Every pod that runs, with the labels that a PodMonitor gives."""
         pods = [pod for pod in self._pods.running.values() if pod.address and not pod.job]
-        return web.json_response([{"targets": [_target(pod)], "labels": _labels(pod)} for pod in pods])
+        return web.json_response(
+            [{"targets": [_target(pod)], "labels": _labels(pod)} for pod in pods]
+        )
 
-    async def _values_of(self, request: web.Request, *, namespace: str, pod: str, metric: str) -> web.Response:
+    async def _values_of(
+        self, request: web.Request, *, namespace: str, pod: str, metric: str
+    ) -> web.Response:
         self.asked += 1
-        query = {"labelSelector": request.query["labelSelector"]} if "labelSelector" in request.query else {}
+        query = (
+            {"labelSelector": request.query["labelSelector"]}
+            if "labelSelector" in request.query
+            else {}
+        )
         listed = await self._api.request("GET", f"/api/v1/namespaces/{namespace}/pods", **query)
-        names = [item["metadata"]["name"] for item in listed["items"] if pod in ("*", item["metadata"]["name"])]
+        names = [
+            item["metadata"]["name"]
+            for item in listed["items"]
+            if pod in ("*", item["metadata"]["name"])
+        ]
         held = metric == HOLD and metric not in self._values
-        read = [(name, await self._value(namespace, name, BUSY if held else metric)) for name in names]
+        read = [
+            (name, await self._value(namespace, name, BUSY if held else metric)) for name in names
+        ]
         values = {name: value for name, value in read if value is not None}
         if held and values:
             values = dict.fromkeys(values, min(sum(values.values()) / len(values), MOST_HELD))
         items = [_item(namespace, name, metric, value) for name, value in values.items()]
         if not items and metric not in (*READ, *self._values):
-            return web.json_response({"kind": "Status", "code": 404, "message": f"no metric {metric}"}, status=404)
+            return web.json_response(
+                {"kind": "Status", "code": 404, "message": f"no metric {metric}"}, status=404
+            )
         return web.json_response(
-            {"kind": "MetricValueList", "apiVersion": f"{GROUP}/{VERSION}", "metadata": {}, "items": items}
+            {
+                "kind": "MetricValueList",
+                "apiVersion": f"{GROUP}/{VERSION}",
+                "metadata": {},
+                "items": items,
+            }
         )
 
     async def _value(self, namespace: str, name: str, metric: str) -> float | None:
@@ -165,7 +197,9 @@ async def _busy_ratio(pod: Pod) -> float | None:
     if text is None or slots is None:
         return None
     names = ("vllm:num_requests_running", "vllm:num_requests_waiting")
-    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(names)) / int(slots)
+    return sum(
+        float(line.split()[-1]) for line in text.splitlines() if line.startswith(names)
+    ) / int(slots)
 
 
 async def scrape(pod: Pod, path: str = "/metrics") -> str | None:
@@ -208,12 +242,21 @@ def _target(pod: Pod) -> str:
 
 def _labels(pod: Pod) -> dict[str, str]:
     service = pod.object["metadata"].get("labels", {}).get("serving.kserve.io/inferenceservice")
-    return {"namespace": pod.namespace, "pod": pod.name, **({"inference_service": service} if service else {})}
+    return {
+        "namespace": pod.namespace,
+        "pod": pod.name,
+        **({"inference_service": service} if service else {}),
+    }
 
 
 def _item(namespace: str, name: str, metric: str, value: float) -> dict[str, Any]:
     return {
-        "describedObject": {"kind": "Pod", "namespace": namespace, "name": name, "apiVersion": "/v1"},
+        "describedObject": {
+            "kind": "Pod",
+            "namespace": namespace,
+            "name": name,
+            "apiVersion": "/v1",
+        },
         "metric": {"name": metric, "selector": None},
         "timestamp": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "value": f"{round(value * 1000)}m",

@@ -44,7 +44,11 @@ class Machine:
 L4 = Machine()
 L4_EKS = Machine(cloud="eks", type="g6.2xlarge", memory="29Gi")
 CPU = Machine(gpus=0, type="e2-standard-8")
-GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}  # what GKE puts on GPU nodes
+GPU_TAINT = {
+    "key": "nvidia.com/gpu",
+    "value": "present",
+    "effect": "NoSchedule",
+}  # what GKE puts on GPU nodes
 
 
 class Nodes:
@@ -108,13 +112,26 @@ class Nodes:
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
             "metadata": {"name": name, "namespace": "kube-node-lease"},
-            "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": _now(micro=True)},
+            "spec": {
+                "holderIdentity": name,
+                "leaseDurationSeconds": 40,
+                "renewTime": _now(micro=True),
+            },
         }
         await self._api.apply(lease, manager="kubelet")
 
     async def _ready(self, name: str, machine: Machine) -> None:
-        size = {"cpu": machine.cpu, "memory": machine.memory, "pods": "110", "ephemeral-storage": "200Gi"}
-        system = ("architecture", "amd64"), ("operatingSystem", "linux"), ("kubeletVersion", "v1.36.4")
+        size = {
+            "cpu": machine.cpu,
+            "memory": machine.memory,
+            "pods": "110",
+            "ephemeral-storage": "200Gi",
+        }
+        system = (
+            ("architecture", "amd64"),
+            ("operatingSystem", "linux"),
+            ("kubeletVersion", "v1.36.4"),
+        )
         blank = [
             "kernelVersion",
             "bootID",
@@ -126,7 +143,8 @@ class Nodes:
         ]
         conditions = [("Ready", "True", "KubeletReady", "kubelet is posting ready status")]
         conditions += [
-            (f"{what}Pressure", "False", f"KubeletHasSufficient{what}", "enough") for what in ("Memory", "Disk", "PID")
+            (f"{what}Pressure", "False", f"KubeletHasSufficient{what}", "enough")
+            for what in ("Memory", "Disk", "PID")
         ]
         status = {
             "capacity": size,
@@ -149,13 +167,21 @@ class Nodes:
                 for t, s, r, m in conditions
             ],
         }
-        await self._api.patch("nodes", name, {"status": status}, subresource="status", content=STRATEGIC)
+        await self._api.patch(
+            "nodes", name, {"status": status}, subresource="status", content=STRATEGIC
+        )
 
     def _node(self, name: str, number: int, machine: Machine) -> dict[str, Any]:
         gpu = machine.gpus > 0
         actual_field = {
-            "gke": {"cloud.google.com/gke-accelerator": "nvidia-l4", "cloud.google.com/gke-nodepool": "l4"},
-            "eks": {"eks.amazonaws.com/nodegroup": "l4", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
+            "gke": {
+                "cloud.google.com/gke-accelerator": "nvidia-l4",
+                "cloud.google.com/gke-nodepool": "l4",
+            },
+            "eks": {
+                "eks.amazonaws.com/nodegroup": "l4",
+                "eks.amazonaws.com/capacityType": "ON_DEMAND",
+            },
         }[machine.cloud]
         zone = {"gke": "us-central1-a", "eks": "us-west-2a"}[machine.cloud]
         labels = {
@@ -164,17 +190,28 @@ class Nodes:
             "kubernetes.io/os": "linux",
             "node.kubernetes.io/instance-type": machine.type,
             "topology.kubernetes.io/zone": zone,
-            "topology.kubernetes.io/region": zone.rpartition("-")[0] if machine.cloud == "gke" else zone[:-1],
+            "topology.kubernetes.io/region": zone.rpartition("-")[0]
+            if machine.cloud == "gke"
+            else zone[:-1],
             **(actual_field if gpu else {}),
             **machine.labels,
         }
-        provider = f"gce://rig/{zone}/{name}" if machine.cloud == "gke" else f"aws:///{zone}/i-{number:017x}"
+        provider = (
+            f"gce://rig/{zone}/{name}"
+            if machine.cloud == "gke"
+            else f"aws:///{zone}/i-{number:017x}"
+        )
         pods = f"{self._slot.pod(number, 0)}/24"
         return {
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": {"name": name, "labels": labels},
-            "spec": {"podCIDR": pods, "podCIDRs": [pods], "providerID": provider, "taints": list(machine.taints)},
+            "spec": {
+                "podCIDR": pods,
+                "podCIDRs": [pods],
+                "providerID": provider,
+                "taints": list(machine.taints),
+            },
         }
 
 
@@ -184,7 +221,11 @@ DEVICE_CLASS = {
     "metadata": {"name": DRIVER},
     "spec": {
         "selectors": [
-            {"cel": {"expression": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"}}
+            {
+                "cel": {
+                    "expression": f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'gpu'"
+                }
+            }
         ],
         "extendedResourceName": "nvidia.com/gpu",
     },

@@ -46,7 +46,9 @@ class Pod:
         self.uid = record["metadata"]["uid"]
         self.folder = pods.folder / self.uid
         self.task: asyncio.Task[None] | None = None
-        self.units = [Unit(c["name"], c) for c in containers.with_knatives_probe(record["spec"]["containers"])]
+        self.units = [
+            Unit(c["name"], c) for c in containers.with_knatives_probe(record["spec"]["containers"])
+        ]
         self.ending = asyncio.Event()
         self.address = ""
         self._killed = False
@@ -69,7 +71,9 @@ class Pod:
 
     def unit(self, container: str | None) -> Unit | None:
         """A container; the only or first one when none is named."""
-        return next((u for u in (*self.units, *self.init_units) if container in (None, "", u.name)), None)
+        return next(
+            (u for u in (*self.units, *self.init_units) if container in (None, "", u.name)), None
+        )
 
     def update(self, record: dict) -> None:
         """What the API server has now."""
@@ -118,7 +122,9 @@ class Pod:
     async def _live(self) -> None:
         behave = self._pods.behave(self.object)
         for unit in self.units:
-            unit.state = {"waiting": {"reason": "PodInitializing" if self._inits() else "ContainerCreating"}}
+            unit.state = {
+                "waiting": {"reason": "PodInitializing" if self._inits() else "ContainerCreating"}
+            }
         await self._post()
         await asyncio.sleep(behave.start_s)
         if behave.init_fails and self._inits():
@@ -135,7 +141,11 @@ class Pod:
         self.init_units = [Unit(container["name"], container) for container in self._inits()]
         for unit in self.init_units:
             unit.started = now()
-            code = await self._once(unit, replace(behave, crash=None)) if unit.spec.get("command") else 0
+            code = (
+                await self._once(unit, replace(behave, crash=None))
+                if unit.spec.get("command")
+                else 0
+            )
             unit.ready = unit.up = False
             ended = {"exitCode": code, "reason": "Error" if code else "Completed"}
             unit.state = {"terminated": {**ended, "startedAt": unit.started, "finishedAt": now()}}
@@ -152,7 +162,10 @@ class Pod:
         while True:
             ended = {"exitCode": 1, "reason": "Error", "startedAt": now(), "finishedAt": now()}
             first = self._inits()[0]["name"]
-            waiting = {"reason": "CrashLoopBackOff", "message": f"back-off restarting failed container={first}"}
+            waiting = {
+                "reason": "CrashLoopBackOff",
+                "message": f"back-off restarting failed container={first}",
+            }
             self._init_state = {"waiting": waiting}, {"terminated": ended}, restarts
             await self._post()
             await asyncio.sleep(PAUSES_S[min(restarts, len(PAUSES_S) - 1)])
@@ -164,9 +177,16 @@ class Pod:
         if main and behave.pull_fails:
             image = unit.spec.get("image", "")
             for reason in ("ErrImagePull", "ImagePullBackOff"):
-                unit.state = {"waiting": {"reason": reason, "message": f'failed to pull image "{image}": not found'}}
+                unit.state = {
+                    "waiting": {
+                        "reason": reason,
+                        "message": f'failed to pull image "{image}": not found',
+                    }
+                }
                 await self._post()
-                await self._event("Failed", f'Failed to pull image "{image}": not found', warning=True)
+                await self._event(
+                    "Failed", f'Failed to pull image "{image}": not found', warning=True
+                )
             return
         while True:
             code = await self._once(unit, behave if main else replace(behave, crash=None))
@@ -190,7 +210,9 @@ class Pod:
             unit.state = {"waiting": {"reason": "CrashLoopBackOff", "message": text}}
             await self._post()
             await self._event(
-                "BackOff", f"Back-off restarting failed container {unit.name} in pod {self.name}", warning=True
+                "BackOff",
+                f"Back-off restarting failed container {unit.name} in pod {self.name}",
+                warning=True,
             )
             await asyncio.sleep(pause)
             unit.restarts += 1
@@ -206,7 +228,9 @@ class Pod:
             try:
                 await self._spawn(unit, behave)
             except containers.ConfigError as error:
-                unit.state = {"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}}
+                unit.state = {
+                    "waiting": {"reason": "CreateContainerConfigError", "message": str(error)}
+                }
                 await self._post()
                 await asyncio.sleep(1.0)
                 return await self._once(unit, behave)
@@ -245,15 +269,29 @@ class Pod:
         if behave.script:
             own["SCRIPT"] = json.dumps({**json.loads(own.get("SCRIPT", "{}")), **behave.script})
         image = "mpctl" if containers.is_mpctl(unit.spec) else behave.engine
-        base = containers.base_environment(image, self.real_address, self._pods.proxy_url, self.folder, job=self.job)
+        base = containers.base_environment(
+            image, self.real_address, self._pods.proxy_url, self.folder, job=self.job
+        )
         if image == "mpctl":
             host, _, port = self._pods.api_server.removeprefix("https://").partition(":")
-            base |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port, "NO_PROXY": host}
-            base["RIG_SERVICE_ACCOUNT"] = containers.replace_mounts(containers.SERVICE_ACCOUNT, mounts)
+            base |= {
+                "KUBERNETES_SERVICE_HOST": host,
+                "KUBERNETES_SERVICE_PORT": port,
+                "NO_PROXY": host,
+            }
+            base["RIG_SERVICE_ACCOUNT"] = containers.replace_mounts(
+                containers.SERVICE_ACCOUNT, mounts
+            )
         environment = {**base, "HOSTNAME": self.name, **own}
-        unit.argv = tuple(containers.replace_mounts(w, mounts) for w in containers.argv(unit.spec, environment))
-        folder = Path(containers.replace_mounts(unit.spec.get("workingDir", ""), mounts) or self.folder)
-        unit.environment = self._pods.processes.environment({**environment, "no_proxy": self.real_address})
+        unit.argv = tuple(
+            containers.replace_mounts(w, mounts) for w in containers.argv(unit.spec, environment)
+        )
+        folder = Path(
+            containers.replace_mounts(unit.spec.get("workingDir", ""), mounts) or self.folder
+        )
+        unit.environment = self._pods.processes.environment(
+            {**environment, "no_proxy": self.real_address}
+        )
         log = self.log(unit.name)
         if log.exists():
             log.replace(self.log(unit.name, previous=True))
@@ -274,7 +312,11 @@ class Pod:
 
     async def _end(self) -> None:
         """SIGTERM, then after the grace SIGKILL, then finish the deletion."""
-        grace = 0.0 if self._killed else float(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
+        grace = (
+            0.0
+            if self._killed
+            else float(self.object["metadata"].get("deletionGracePeriodSeconds") or 0)
+        )
         behave = self._pods.behave(self.object)
         if not self._killed and behave.stop_s:
             await asyncio.sleep(min(behave.stop_s, grace))
@@ -316,7 +358,11 @@ class Pod:
             words = [word.replace("localhost", self.real_address) for word in command]
             with self.log(f"{unit.name}.prestop").open("wb") as output:
                 process = await asyncio.create_subprocess_exec(
-                    *words, stdout=output, stderr=output, env=unit.environment, start_new_session=True
+                    *words,
+                    stdout=output,
+                    stderr=output,
+                    env=unit.environment,
+                    start_new_session=True,
                 )
                 try:
                     await process.wait()
@@ -360,7 +406,13 @@ class Pod:
 
     async def _event(self, reason: str, message: str, *, warning: bool = False) -> None:
         meta = {"generateName": f"{self.name}.", "namespace": self.namespace}
-        about = {"apiVersion": "v1", "kind": "Pod", "name": self.name, "namespace": self.namespace, "uid": self.uid}
+        about = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": self.name,
+            "namespace": self.namespace,
+            "uid": self.uid,
+        }
         event = {
             "apiVersion": "v1", "kind": "Event", "metadata": meta, "involvedObject": about,
             "reason": reason, "message": message, "type": "Warning" if warning else "Normal",

@@ -26,7 +26,9 @@ Rule = Callable[[dict], dict[str, Any] | None]
 class Pods:
     """All pods that run on the cluster's nodes."""
 
-    def __init__(self, api: Api, slot: Slot, nodes: Nodes, processes: Processes, folder: Path) -> None:
+    def __init__(
+        self, api: Api, slot: Slot, nodes: Nodes, processes: Processes, folder: Path
+    ) -> None:
         self.api, self.slot, self.nodes, self.processes = api, slot, nodes, processes
         self.folder = folder / "pods"
         self.claims: dict[str, Path] = {}  # PersistentVolumeClaim name: folder that it is
@@ -49,7 +51,9 @@ class Pods:
 
     def behave(self, pod: dict) -> Behave:
         """What a pod is to do."""
-        script: dict[str, Any] = json.loads(pod["metadata"].get("annotations", {}).get(ANNOTATION, "{}"))
+        script: dict[str, Any] = json.loads(
+            pod["metadata"].get("annotations", {}).get(ANNOTATION, "{}")
+        )
         for decide in self._rules:
             script |= decide(pod) or {}
         return replace(Behave(), **script)

@@ -36,16 +36,25 @@ def status_of(pod: Known, before: dict[str, Any]) -> dict[str, Any]:
         phase = "Failed"
     elif done:
         phase = "Failed" if any(ended) else "Succeeded"
-    elif any("running" in s or "terminated" in s for s in states) or any(u.restarts or u.last for u in pod.units):
+    elif any("running" in s or "terminated" in s for s in states) or any(
+        u.restarts or u.last for u in pod.units
+    ):
         phase = "Running"
     unready = [u.name for u in pod.units if not u.ready]
     reason: dict[str, Any] = (
-        {"reason": None} if ready else {"reason": "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"}
+        {"reason": None}
+        if ready
+        else {"reason": "PodCompleted" if phase == "Succeeded" else "ContainersNotReady"}
     )
     text: dict[str, Any] = (
-        {"message": None} if ready else {"message": f"containers with unready status: [{' '.join(unready)}]"}
+        {"message": None}
+        if ready
+        else {"message": f"containers with unready status: [{' '.join(unready)}]"}
     )
-    flags = [("PodReadyToStartContainers", True, {}), ("Initialized", pod.initialized or not pod.inits, {})]
+    flags = [
+        ("PodReadyToStartContainers", True, {}),
+        ("Initialized", pod.initialized or not pod.inits, {}),
+    ]
     flags += [("ContainersReady", ready, reason | text), ("Ready", ready, reason | text)]
     known = {c["type"]: c for c in before.get("conditions", ())}
     conditions = []
@@ -91,7 +100,12 @@ def _init(pod: Known, container: dict) -> dict[str, Any]:
     if unit is not None:
         state = unit.state or state
     elif pod.initialized:
-        done = {"exitCode": 0, "reason": "Completed", "startedAt": pod.began, "finishedAt": pod.began}
+        done = {
+            "exitCode": 0,
+            "reason": "Completed",
+            "startedAt": pod.began,
+            "finishedAt": pod.began,
+        }
         state = {"terminated": done}
     elif pod.init_state and container is pod.inits[0]:
         state, last, restarts = pod.init_state

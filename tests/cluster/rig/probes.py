@@ -19,7 +19,11 @@ class Probes:
     async def ask(self) -> tuple[bool, bool]:
         """(ready, alive)."""
         spec = self._unit.spec
-        if not self._unit.ready and "startupProbe" in spec and not await self._try(spec["startupProbe"]):
+        if (
+            not self._unit.ready
+            and "startupProbe" in spec
+            and not await self._try(spec["startupProbe"])
+        ):
             return False, True
         ready = await self._try(spec["readinessProbe"]) if "readinessProbe" in spec else True
         self._unready = 0 if ready else self._unready + 1
@@ -51,7 +55,9 @@ class Probes:
     def _port(self, port: int | str) -> int:
         if isinstance(port, int):
             return port
-        return next(p["containerPort"] for p in self._unit.spec.get("ports", ()) if p.get("name") == port)
+        return next(
+            p["containerPort"] for p in self._unit.spec.get("ports", ()) if p.get("name") == port
+        )
 
 
 def _threshold(spec: dict, probe: str) -> int:

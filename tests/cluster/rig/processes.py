@@ -41,7 +41,9 @@ class Slot:
             except OSError:
                 lock.close()
                 continue
-            if _free(f"127.{number}.0.1", 6443):  # a cluster in another network namespace has the same names
+            if _free(
+                f"127.{number}.0.1", 6443
+            ):  # a cluster in another network namespace has the same names
                 self.number, self.lock = number, lock
                 return
             lock.close()
@@ -103,11 +105,15 @@ class Processes:
     def environment(self, extra: dict[str, str] | None = None) -> dict[str, str]:
         """What a process of this cluster starts with; no proxy may stand between it and loopback."""
         inherited = {
-            k: v for k, v in os.environ.items() if not k.upper().endswith("_PROXY") and not k.startswith("MPCTL_")
+            k: v
+            for k, v in os.environ.items()
+            if not k.upper().endswith("_PROXY") and not k.startswith("MPCTL_")
         }
         return {**inherited, **(extra or {}), TAG: self.tag}
 
-    def start(self, name: str, command: list[str], environment: dict[str, str] | None = None) -> None:
+    def start(
+        self, name: str, command: list[str], environment: dict[str, str] | None = None
+    ) -> None:
         """Start a process; its output goes to ``logs/<name>.log``."""
         with (self.logs / f"{name}.log").open("ab") as log:
             self.started[name] = subprocess.Popen(
@@ -130,7 +136,11 @@ class Processes:
         while not ready():
             code = self.started[name].poll()
             if code is not None or time.monotonic() > end:
-                what = f"ended with {code}" if code is not None else f"was not ready after {timeout_s:.0f} s"
+                what = (
+                    f"ended with {code}"
+                    if code is not None
+                    else f"was not ready after {timeout_s:.0f} s"
+                )
                 raise Failed(f"{name} {what}:\n{self.last_words(name)}")
             time.sleep(0.05)
 

@@ -37,9 +37,15 @@ class Prometheus:
             "tls_config": {"insecure_skip_verify": True},
         }
         dropped = {"action": "drop", "source_labels": ["__name__"], "regex": ".+_created"}
-        job = {"job_name": "pods", "http_sd_configs": [discovery], "metric_relabel_configs": [dropped]}
+        job = {
+            "job_name": "pods",
+            "http_sd_configs": [discovery],
+            "metric_relabel_configs": [dropped],
+        }
         timing = {"scrape_interval": f"{_SCRAPE_S}s", "scrape_timeout": f"{_SCRAPE_S}s"}
-        (scratch / "prometheus.yaml").write_text(json.dumps({"global": timing, "scrape_configs": [job]}))
+        (scratch / "prometheus.yaml").write_text(
+            json.dumps({"global": timing, "scrape_configs": [job]})
+        )
         cluster.processes.start(
             _NAME,
             [

@@ -28,12 +28,26 @@ if TYPE_CHECKING:
     from .cluster import Cluster
 
 PORT = 6445
-HOP = {"host", "connection", "transfer-encoding", "keep-alive", "upgrade", "content-length", "accept-encoding"}
+HOP = {
+    "host",
+    "connection",
+    "transfer-encoding",
+    "keep-alive",
+    "upgrade",
+    "content-length",
+    "accept-encoding",
+}
 _PATH = re.compile(
     r"^/(?:api|apis/(?P<group>[^/]+))/(?P<version>[^/]+)"
     r"(?:/namespaces/(?P<namespace>[^/]+)(?=/))?/(?P<resource>[^/]+)(?:/(?P<name>[^/]+))?(?:/(?P<sub>.+))?$"
 )
-_TEXTS = {409: "Conflict", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 403: "Forbidden"}
+_TEXTS = {
+    409: "Conflict",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    403: "Forbidden",
+}
 
 
 @dataclass(frozen=True)
@@ -150,7 +164,9 @@ class Proxy:
 
         def session(context: Any) -> aiohttp.ClientSession:
             connector = aiohttp.TCPConnector(ssl=context, limit=0)
-            return aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+            return aiohttp.ClientSession(
+                connector=connector, timeout=timeout, auto_decompress=False
+            )
 
         import ssl
 
@@ -158,7 +174,9 @@ class Proxy:
         self._bare = session(ssl.create_default_context(cafile=str(cluster.authority.bundle)))
         app = web.Application(client_max_size=2**28)
         app.router.add_route("*", "/{path:.*}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, handler_cancellation=True)
+        self._runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=1, handler_cancellation=True
+        )
         await self._runner.setup()
         serving = cluster.authority.sign("proxy", "proxy", addresses=[cluster.slot.host])
         context = cluster.server_context(serving, ask=True)
@@ -182,7 +200,9 @@ class Proxy:
         count = len(self.calls)
         self.calls.append(call)
         headers = {
-            k: v for k, v in request.headers.items() if k.lower() not in HOP and not k.lower().startswith("x-remote-")
+            k: v
+            for k, v in request.headers.items()
+            if k.lower() not in HOP and not k.lower().startswith("x-remote-")
         }
         pairs = list(headers.items())
         if user:
@@ -206,11 +226,17 @@ class Proxy:
             await _act(fate, call, late=False)
         dropped = fate is not None and fate.action == "drop"
         if request.headers.get("Upgrade", "").lower() == "websocket":
-            return await self._upgrade(request, session, pairs, most=fate.after if fate and dropped else None)
+            return await self._upgrade(
+                request, session, pairs, most=fate.after if fate and dropped else None
+            )
         body = await request.read()
         url = self.cluster.server + request.raw_path
         async with session.request(
-            request.method, _exact(url), data=body or None, headers=_multi(pairs), allow_redirects=False
+            request.method,
+            _exact(url),
+            data=body or None,
+            headers=_multi(pairs),
+            allow_redirects=False,
         ) as answer:
             self._answered(count, answer.status)
             await _act(fate, call, late=True)
@@ -252,14 +278,25 @@ class Proxy:
         most: int | None = None,
     ) -> web.StreamResponse:
         """``most``: messages from behind until the connection is cut, None for no limit."""
-        wanted = [p.strip() for p in request.headers.get("Sec-WebSocket-Protocol", "").split(",") if p.strip()]
+        wanted = [
+            p.strip()
+            for p in request.headers.get("Sec-WebSocket-Protocol", "").split(",")
+            if p.strip()
+        ]
         forwarded = [(k, v) for k, v in pairs if not k.lower().startswith("sec-websocket")]
         url = _exact(self.cluster.server + request.raw_path)
         try:
-            async with session.ws_connect(url, protocols=wanted, headers=_multi(forwarded), max_msg_size=0) as behind:
-                front = web.WebSocketResponse(protocols=[behind.protocol] if behind.protocol else [], max_msg_size=0)
+            async with session.ws_connect(
+                url, protocols=wanted, headers=_multi(forwarded), max_msg_size=0
+            ) as behind:
+                front = web.WebSocketResponse(
+                    protocols=[behind.protocol] if behind.protocol else [], max_msg_size=0
+                )
                 await front.prepare(request)
-                pumps = {asyncio.create_task(_copy(front, behind)), asyncio.create_task(_copy(behind, front, most))}
+                pumps = {
+                    asyncio.create_task(_copy(front, behind)),
+                    asyncio.create_task(_copy(behind, front, most)),
+                }
                 _, running = await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
                 for task in running:
                     task.cancel()
@@ -306,9 +343,14 @@ def _user(request: web.Request) -> tuple[str | None, list[str]]:
 def _call(request: web.Request, user: str | None) -> Call:
     match = _PATH.match(request.path)
     parts = {k: v or "" for k, v in match.groupdict().items()} if match else {}
-    verb = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}.get(
-        request.method, request.method.lower()
-    )
+    verb = {
+        "GET": "get",
+        "HEAD": "get",
+        "POST": "create",
+        "PUT": "update",
+        "PATCH": "patch",
+        "DELETE": "delete",
+    }.get(request.method, request.method.lower())
     if match and not parts["name"]:
         verb = {"get": "list", "delete": "deletecollection"}.get(verb, verb)
     if request.query.get("watch") in ("true", "1"):
@@ -332,11 +374,18 @@ def _refusal(fault: Fault, call: Call) -> web.Response:
     reason = _TEXTS.get(fault.action, "Unknown")
     text = f"injected: {reason} on {call.verb} {call.resource} {call.name}".rstrip()
     headers = {"Retry-After": str(fault.retry_after_s)} if fault.action in (429, 503) else {}
-    details = {"retryAfterSeconds": fault.retry_after_s} if headers else {"name": call.name, "kind": call.resource}
+    details = (
+        {"retryAfterSeconds": fault.retry_after_s}
+        if headers
+        else {"name": call.name, "kind": call.resource}
+    )
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": text, "reason": reason,
               "details": details, "code": fault.action, "metadata": {}}  # fmt: skip
     return web.Response(
-        status=fault.action, body=json.dumps(status).encode(), content_type="application/json", headers=headers
+        status=fault.action,
+        body=json.dumps(status).encode(),
+        content_type="application/json",
+        headers=headers,
     )
 
 

@@ -22,12 +22,21 @@ class Step:
     """One step of the engine: ``logits`` has a row per draft token of a request and one more."""
 
     def __init__(self, runner, logits, drafts, fault, memory):
-        self.runner, self.logits, self.drafts, self.fault, self.memory = runner, logits, drafts, fault, memory
+        self.runner, self.logits, self.drafts, self.fault, self.memory = (
+            runner,
+            logits,
+            drafts,
+            fault,
+            memory,
+        )
         self.share = fault.get("share", 1.0)
         self.requests = list(runner.input_batch.req_ids)
         temperature = runner.input_batch.sampling_metadata.temperature
         counts = drafts.num_draft_tokens if drafts is not None else [0] * len(self.requests)
-        self.sampled = [temperature is not None and float(temperature[n]) > 1e-5 for n in range(len(self.requests))]
+        self.sampled = [
+            temperature is not None and float(temperature[n]) > 1e-5
+            for n in range(len(self.requests))
+        ]
         self.rows, start = [], 0
         for count in counts:
             self.rows.append(range(start, start + count + 1))
@@ -90,7 +99,9 @@ def unverified(step):
     if step.drafts is None:
         return
     for row, token in zip(
-        step.drafts.target_logits_indices.tolist(), step.drafts.draft_token_ids.tolist(), strict=True
+        step.drafts.target_logits_indices.tolist(),
+        step.drafts.draft_token_ids.tolist(),
+        strict=True,
     ):
         if step.chance():
             step.logits[row, token] += FORCED
@@ -199,7 +210,11 @@ def swapped(step, tokens):
         tokens[[first, second]] = tokens[[second, first]]
 
 
-TOKENS = {"token random": random_tokens, "requests garbled": garbled, "rows of two requests swapped": swapped}
+TOKENS = {
+    "token random": random_tokens,
+    "requests garbled": garbled,
+    "rows of two requests swapped": swapped,
+}
 
 
 def install(runner_class):
@@ -255,5 +270,7 @@ class Finder:
         return spec
 
 
-if Path(os.environ.get("MPCTL_WRONG", "")).is_absolute() and "--speculative-config" in " ".join(sys.orig_argv):
+if Path(os.environ.get("MPCTL_WRONG", "")).is_absolute() and "--speculative-config" in " ".join(
+    sys.orig_argv
+):
     sys.meta_path.insert(0, Finder())

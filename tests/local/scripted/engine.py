@@ -65,7 +65,10 @@ def speculation(arguments):
     text = value_of(arguments, "--speculative-config")
     if text is None and not dotted:
         return None
-    return {**json.loads(text or "{}"), **{key: value_of(arguments, prefix + key) for key in dotted}}
+    return {
+        **json.loads(text or "{}"),
+        **{key: value_of(arguments, prefix + key) for key in dotted},
+    }
 
 
 def ids_of(words):
@@ -92,7 +95,9 @@ class Model:
             self.drafted = int(config.get("num_speculative_tokens") or 2)
             if "synthetic_acceptance_length" in config:
                 self.script["accept"] = (config["synthetic_acceptance_length"] - 1) / self.drafted
-        model = value_of(arguments, "--model") or next((w for w in arguments if not w.startswith("-")), "model")
+        model = value_of(arguments, "--model") or next(
+            (w for w in arguments if not w.startswith("-")), "model"
+        )
         self.names = (value_of(arguments, "--served-model-name") or model).split()
         self.lock = threading.Lock()
         self.slots = threading.Semaphore(int(self.script.get("slots", 10**6)))
@@ -157,8 +162,13 @@ class Model:
         expected = self.asked.get(tuple(ids[:known]), [])
         rows = [None, *({str(token): {"logprob": -0.1, "rank": 1}} for token in ids[1:known])]
         for token, right in itertools.zip_longest(ids[known:], expected[: len(ids) - known]):
-            row = {str(token): {"logprob": -12.0, "rank": 2}, "100000": {"logprob": -12.0, "rank": 2}}
-            rows.append({**row, str(right): {"logprob": 0.0, "rank": 1}} if right is not None else row)
+            row = {
+                str(token): {"logprob": -12.0, "rank": 2},
+                "100000": {"logprob": -12.0, "rank": 2},
+            }
+            rows.append(
+                {**row, str(right): {"logprob": 0.0, "rank": 1}} if right is not None else row
+            )
         return rows
 
     def timed(self, seconds):
@@ -198,20 +208,33 @@ class Model:
         if self.speculating and "accept" not in self.script:
             cost = cost / 2 * self.script.get("slow", 1)
             size = len(words) // 2
-            self.count(len(words), accepted=size, drafts=size, places=[size, 0], later=max(len(words) - size - 1, 0))
+            self.count(
+                len(words),
+                accepted=size,
+                drafts=size,
+                places=[size, 0],
+                later=max(len(words) - size - 1, 0),
+            )
             yield from ((cost, [word]) for word in words)
             return
         if self.speculating:
             cost *= self.script.get("slow", 1)
         pending, owed, first = list(words), 0.0, True
-        share = self.script.get("novel" if "novel" in words and "novel" in self.script else "accept", 0)
+        share = self.script.get(
+            "novel" if "novel" in words and "novel" in self.script else "accept", 0
+        )
         while pending:
             taken = 0
             if self.speculating:
                 owed += self.drafted * share
                 taken = min(int(owed + 1e-9), self.drafted, len(pending) - 1)
                 owed -= int(owed + 1e-9)
-                self.count(0, accepted=taken, drafts=1, places=[int(i < taken) for i in range(self.drafted)])
+                self.count(
+                    0,
+                    accepted=taken,
+                    drafts=1,
+                    places=[int(i < taken) for i in range(self.drafted)],
+                )
             step, pending = pending[: taken + 1], pending[taken + 1 :]
             self.count(len(step), later=int(not first))
             first = False
@@ -265,7 +288,9 @@ class Model:
 class Handler(BaseHTTPRequestHandler):
     """The HTTP side; ``model`` is set on the subclass that serves."""
 
-    disable_nagle_algorithm = True  # as vLLM's server; else a kept connection waits 40 ms for each answer
+    disable_nagle_algorithm = (
+        True  # as vLLM's server; else a kept connection waits 40 ms for each answer
+    )
     protocol_version = "HTTP/1.1"
     model = None
 
@@ -284,7 +309,9 @@ class Handler(BaseHTTPRequestHandler):
         elif path == "/version":
             self.json({"version": VERSION})
         elif path == "/v1/models":
-            self.json({"object": "list", "data": [{"id": n, "object": "model"} for n in self.model.names]})
+            self.json(
+                {"object": "list", "data": [{"id": n, "object": "model"} for n in self.model.names]}
+            )
         else:
             self.answer(404, b"")
 
@@ -297,16 +324,27 @@ class Handler(BaseHTTPRequestHandler):
             self.json({"tokens": ids_of(prompt.split())})
             return
         if body.get("prompt_logprobs") and scores:
-            choice = {"index": 0, "text": "", "finish_reason": "length", "prompt_logprobs": self.model.score(prompt)}
+            choice = {
+                "index": 0,
+                "text": "",
+                "finish_reason": "length",
+                "prompt_logprobs": self.model.score(prompt),
+            }
             self.json({**self.head(body, chat=False), "choices": [choice]})
             return
         if isinstance(prompt, list):
-            prompt = " ".join(str(p.get("text", "")) if isinstance(p, dict) else str(p) for p in prompt)
-        words = prompt.split()[: int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)]
+            prompt = " ".join(
+                str(p.get("text", "")) if isinstance(p, dict) else str(p) for p in prompt
+            )
+        words = prompt.split()[
+            : int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)
+        ]
         actual_ids, right = ids_of(prompt.split()), ids_of(words)
         with self.model.lock:
             self.model.asked[tuple(actual_ids)] = right
-        if self.model.speculating and (self.model.turned() or self.model.script.get("other_to") in prompt.split()):
+        if self.model.speculating and (
+            self.model.turned() or self.model.script.get("other_to") in prompt.split()
+        ):
             words = ["other", *words]
         if self.model.ending:
             self.json({"error": {"message": "the engine shuts down", "code": 503}}, 503)
@@ -319,7 +357,11 @@ class Handler(BaseHTTPRequestHandler):
             with self.model.lock:
                 self.model.counts["prompt"] += 1
             self.model.prefill(prompt, body.get("cache_salt", ""))
-            usage = {"prompt_tokens": 1, "completion_tokens": len(words), "total_tokens": 1 + len(words)}
+            usage = {
+                "prompt_tokens": 1,
+                "completion_tokens": len(words),
+                "total_tokens": 1 + len(words),
+            }
             if body.get("stream"):
                 self.stream(body, words, usage, actual_ids, chat=chat)
             else:
@@ -327,11 +369,20 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(sum(seconds for seconds, _ in steps))
                 self.model.timed([seconds for seconds, _ in steps])
                 text = " ".join(word for _, step in steps for word in step)
-                content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+                content = (
+                    {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+                )
                 ids = {"token_ids": ids_of(words), **certain(words)} if self.shows_ids(body) else {}
-                choice = {"index": 0, "finish_reason": self.model.script.get("finish", "length"), **content, **ids}
+                choice = {
+                    "index": 0,
+                    "finish_reason": self.model.script.get("finish", "length"),
+                    **content,
+                    **ids,
+                }
                 asked_ids = {"prompt_token_ids": actual_ids} if ids else {}
-                self.json({**self.head(body, chat=chat), "choices": [choice], "usage": usage, **asked_ids})
+                self.json(
+                    {**self.head(body, chat=chat), "choices": [choice], "usage": usage, **asked_ids}
+                )
         finally:
             self.model.leave()
         limit = self.model.script.get("exit_after")
@@ -412,12 +463,16 @@ def serve(arguments, host="127.0.0.1"):
     port = int(value_of(arguments, "--port") or 8000)
     drain_s = float(value_of(arguments, "--shutdown-timeout") or 0)
     if drain_s:
-        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=model.end, args=(drain_s,)).start())
+        signal.signal(
+            signal.SIGTERM, lambda *_: threading.Thread(target=model.end, args=(drain_s,)).start()
+        )
     sys.stdout.write(f"INFO scripted engine {VERSION} on {host}:{port}: {' '.join(arguments)}\n")
     sys.stdout.flush()
     server = Server((host, port), type("Bound", (Handler,), {"model": model}))
     if certificate := value_of(arguments, "--ssl-certfile"):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, value_of(arguments, "--ssl-keyfile"))
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     server.serve_forever()

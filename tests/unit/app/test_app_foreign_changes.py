@@ -10,7 +10,12 @@ from session import MANIFEST, MemorySession
 from world import Crash, Engine
 
 from mpctl.app.operate import rollback, rollout
-from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest
+from mpctl.app.requests import (
+    MeasurementRequest,
+    RollbackRequest,
+    RolloutRequest,
+    SpeculationRequest,
+)
 from mpctl.errors import Conflict, MpctlError
 from mpctl.manifest import load_one
 from mpctl.rollout.operation import Ending
@@ -19,14 +24,26 @@ from mpctl.rollout.ports import Arm, Phase
 ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6))
 ENGINE = "spec.predictor.containers[kserve-container]"
 CHANGES = {
-    "label": ("{name: svc, namespace: chat}", "{name: svc, namespace: chat, labels: {team: ml}}", "metadata.labels"),
-    "annotation": ("namespace: chat}", "namespace: chat, annotations: {a: b}}", "metadata.annotations"),
+    "label": (
+        "{name: svc, namespace: chat}",
+        "{name: svc, namespace: chat, labels: {team: ml}}",
+        "metadata.labels",
+    ),
+    "annotation": (
+        "namespace: chat}",
+        "namespace: chat, annotations: {a: b}}",
+        "metadata.annotations",
+    ),
     "argument": (
         "--max-model-len=8192",
         "--max-model-len=4096",
         "spec.predictor.containers[kserve-container].args --max-model-len",
     ),
-    "replicas": ("  predictor:\n", "  predictor:\n    minReplicas: 3\n", "spec.predictor.minReplicas"),
+    "replicas": (
+        "  predictor:\n",
+        "  predictor:\n    minReplicas: 3\n",
+        "spec.predictor.minReplicas",
+    ),
     "image": ("vllm-openai:v0.32.0", "vllm-openai:v0.32.1", f"{ENGINE}.image"),
 }
 each_change = pytest.mark.parametrize("change", CHANGES)
@@ -66,7 +83,11 @@ def merged(change):
 def test_a_rollback_keeps_a_foreign_change_and_names_it(change):
     session = changed(promoted(), change)
     outcome = rollback.run(session, RollbackRequest())
-    assert (outcome.exit_code, outcome.restored.spec.is_none, outcome.restored.revision) == (0, True, 1)
+    assert (outcome.exit_code, outcome.restored.spec.is_none, outcome.restored.revision) == (
+        0,
+        True,
+        1,
+    )
     assert session.memory.disk.text == merged(change)
     assert [CHANGES[change][2]] == list(outcome.restored.preserved)
     assert f"kept as others changed it: {CHANGES[change][2]}" in session.console.questions[0]
@@ -103,7 +124,9 @@ def test_a_foreign_change_in_the_middle_of_a_rollout_stays(change, where, rolled
 
 
 @each_change
-@pytest.mark.parametrize("where", ["before start", "before promote", "after promote", "before stop_all_except"])
+@pytest.mark.parametrize(
+    "where", ["before start", "before promote", "after promote", "before stop_all_except"]
+)
 def test_a_foreign_change_in_the_middle_of_a_rollback_stays(change, where):
     session = promoted()
 
@@ -123,7 +146,11 @@ def test_an_exact_rollback_restores_every_byte_and_keeps_the_change_as_a_revisio
     session = changed(promoted(), change)
     foreign = session.memory.disk.text
     outcome = rollback.run(session, RollbackRequest(exact=True))
-    assert (outcome.exit_code, outcome.restored.spec.is_none, outcome.restored.preserved) == (0, True, ())
+    assert (outcome.exit_code, outcome.restored.spec.is_none, outcome.restored.preserved) == (
+        0,
+        True,
+        (),
+    )
     assert session.memory.disk.text == MANIFEST
     assert foreign in [r.text for r in session.store.revisions()]
     again = rollback.run(session.again(), RollbackRequest())
@@ -163,8 +190,13 @@ def test_speculation_that_another_writer_set_is_a_conflict_of_that_field_alone(c
     with pytest.raises(Conflict) as caught:
         rollback.run(session, RollbackRequest())
     first, _, was, now = caught.value.message.split("\n")[0], *caught.value.message.split("\n")[2:]
-    assert first.endswith("to be restored: spec.predictor.containers[kserve-container].args --speculative-config")
-    assert was.startswith("- --speculative-config") and now == f"+ --speculative-config={json.dumps(OTHER)}"
+    assert first.endswith(
+        "to be restored: spec.predictor.containers[kserve-container].args --speculative-config"
+    )
+    assert (
+        was.startswith("- --speculative-config")
+        and now == f"+ --speculative-config={json.dumps(OTHER)}"
+    )
     assert "mpctl rollback svc --exact" in caught.value.hint
     assert (session.memory.disk.text, caught.value.exit_code) == (text, 3)
     assert rollback.run(session.again(), RollbackRequest(exact=True)).exit_code == 0

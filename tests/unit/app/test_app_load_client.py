@@ -27,7 +27,10 @@ CHECKED, CHOSEN = PreflightResult((), ()), Selection(None, {})
 OUTCOME = OperationOutcome("demo", "ns", "service ns/demo")
 
 
-RECORDED = tuple(Revision(n, text, "2026-01-01", "ann", "as found", None, "x") for n, text in ((1, "old"), (2, "new")))
+RECORDED = tuple(
+    Revision(n, text, "2026-01-01", "ann", "as found", None, "x")
+    for n, text in ((1, "old"), (2, "new"))
+)
 
 
 def operation(plan=None, **changes):
@@ -55,33 +58,49 @@ def test_where(asked, platform, unfinished, where):
 
 
 @pytest.mark.parametrize("asked", ["auto", "local"])
-def test_an_automatic_rollback_continues_with_the_load_client_that_was_asked_for(asked, monkeypatch):
+def test_an_automatic_rollback_continues_with_the_load_client_that_was_asked_for(
+    asked, monkeypatch
+):
     """The same rollout again, after its way back could not be finished."""
     data = {"plan": operation(load="job").undo_plan(why="", automatic=True).to_record()}
     moment = datetime(2026, 1, 1, tzinfo=UTC)
-    back = Entry.after(None, at=moment, operation="rollback-2", event=Event.OPENED, who="ann", data=data)
+    back = Entry.after(
+        None, at=moment, operation="rollback-2", event=Event.OPENED, who="ann", data=data
+    )
     session = SimpleNamespace(
         name="demo",
         namespace="ns",
         title="service ns/demo",
         load_place=None,
         ready_timeout_s=lambda asked: 600.0,
-        console=SimpleNamespace(note=lambda text: None, warn=lambda text: None, confirm=lambda text: None, verbose=0),
+        console=SimpleNamespace(
+            note=lambda text: None, warn=lambda text: None, confirm=lambda text: None, verbose=0
+        ),
         holder=lambda: None,
-        store=SimpleNamespace(entries=lambda: (back,), revisions=lambda: RECORDED, lease=lambda purpose: nullcontext()),
+        store=SimpleNamespace(
+            entries=lambda: (back,), revisions=lambda: RECORDED, lease=lambda purpose: nullcontext()
+        ),
         platform=SimpleNamespace(
-            name="kubernetes", live_text=lambda: None, read=lambda: Live("demo", "ns", "old", "v", Arm("old").id)
+            name="kubernetes",
+            live_text=lambda: None,
+            read=lambda: Live("demo", "ns", "old", "v", Arm("old").id),
         ),
         context=lambda: nullcontext(Context(*[None] * 6)),
     )
     carried = []
     change = Change(None, "old", "new", Spec("ngram"), Spec("none"), None, CHECKED, None, CHOSEN)
     monkeypatch.setattr(rollout, "prepare", lambda *args: change)
-    fit = SimpleNamespace(workload=SimpleNamespace(traffic=()), placement_reason="", fidelity_reason="")
+    fit = SimpleNamespace(
+        workload=SimpleNamespace(traffic=()), placement_reason="", fidelity_reason=""
+    )
     planner = SimpleNamespace(fit_request=lambda *args: fit, plan=lambda *args: operation().plan)
     monkeypatch.setattr(rollout, "RolloutPlanner", lambda *args: planner)
     monkeypatch.setattr(rollout, "explain_rollout", lambda *args: "")
-    monkeypatch.setattr(rollout, "carry_out", lambda *args: carried.append((args[2].id, session.load_place)) or OUTCOME)
+    monkeypatch.setattr(
+        rollout,
+        "carry_out",
+        lambda *args: carried.append((args[2].id, session.load_place)) or OUTCOME,
+    )
     request = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(load=asked))
     assert rollout.run(session, request).exit_code == 0
     assert carried == [("rollback-2", "job" if asked == "auto" else "local")]

@@ -73,8 +73,13 @@ def test_the_same_request_again_has_nothing_to_do():
 
 def test_a_dry_run_changes_nothing_and_asks_nobody():
     session = MemorySession()
-    outcome = rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK, dry_run=DryRun.CLIENT))
-    assert "+      - --speculative-config=" in outcome.preview.diff or "speculative" in outcome.preview.diff
+    outcome = rollout.run(
+        session, RolloutRequest(SpeculationRequest("ngram"), QUICK, dry_run=DryRun.CLIENT)
+    )
+    assert (
+        "+      - --speculative-config=" in outcome.preview.diff
+        or "speculative" in outcome.preview.diff
+    )
     assert session.memory.disk.text == MANIFEST
     assert (session.console.questions, session.memory.disk.ledger) == ([], [])
 
@@ -87,7 +92,9 @@ def test_a_route_that_nothing_uses_is_an_error_before_anything_happens():
     assert session.memory.disk.ledger == []
 
 
-@pytest.mark.parametrize("where", ["before start", "after start", "before promote", "after promote"])
+@pytest.mark.parametrize(
+    "where", ["before start", "after start", "before promote", "after promote"]
+)
 def test_a_killed_rollout_is_resumed_by_the_same_request_or_by_resume(where):
     assert rollout.run(crashed_at(where), ASKED).operation.ending is Ending.PROMOTED
     assert resume.run(crashed_at(where)).operation.ending is Ending.PROMOTED
@@ -99,7 +106,9 @@ def traffic(tmp_path, monkeypatch):
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "traffic.jsonl"
-    file.write_text("".join(f'{{"prompt": "question {number}"}}\n' for number in range(40)), encoding="utf-8")
+    file.write_text(
+        "".join(f'{{"prompt": "question {number}"}}\n' for number in range(40)), encoding="utf-8"
+    )
     request = replace(ASKED, measurement=replace(QUICK, prompts=("mine=traffic.jsonl",)))
     session = crashed_at("before start", request)
     monkeypatch.chdir("/")  # the next command is called from somewhere else
@@ -141,20 +150,26 @@ def test_an_operation_of_another_user_is_shown_and_asked_about_before_it_is_resu
     assert "--speculative-config={" in "\n".join(session.console.lines)
     assert session.memory.disk.text == before
     monkeypatch.setattr("mpctl.app.operate.outcome.who", lambda: opened_by)
-    assert resume.run(session.again()).operation.ending is Ending.PROMOTED  # its opener is not asked
+    assert (
+        resume.run(session.again()).operation.ending is Ending.PROMOTED
+    )  # its opener is not asked
 
 
 def test_a_plan_that_would_write_more_than_engine_arguments_is_refused_and_names_the_fields():
     session = crashed_at("before promote")
     operation = unfinished_operation(session.store.entries()).read(session.store.revisions())
-    evil = operation.plan.goal.text.replace("image:", "securityContext: {privileged: true}\n      image:")
+    evil = operation.plan.goal.text.replace(
+        "image:", "securityContext: {privileged: true}\n      image:"
+    )
     plan = replace(operation.plan, goal=replace(operation.plan.goal, text=evil))
     with pytest.raises(Conflict, match=r"would also write .*securityContext"):
         runner.require_own_change(session.memory.context, plan)
 
 
 def test_another_change_waits_for_what_is_unfinished():
-    other = RolloutRequest(SpeculationRequest("ngram", settings=("num_speculative_tokens=2",)), QUICK)
+    other = RolloutRequest(
+        SpeculationRequest("ngram", settings=("num_speculative_tokens=2",)), QUICK
+    )
     with pytest.raises(Conflict, match="rollout-1 of svc is unfinished"):
         rollout.run(crashed_at("before promote"), other)
 
@@ -180,7 +195,10 @@ def test_a_rollback_restores_the_bytes_and_is_done_only_once():
 
 def test_a_retained_baseline_is_retired():
     session = MemorySession()
-    rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK, TrafficRequest(keep_baseline=True)))
+    rollout.run(
+        session,
+        RolloutRequest(SpeculationRequest("ngram"), QUICK, TrafficRequest(keep_baseline=True)),
+    )
     assert len(session.memory.disk.engines) == 2
     outcome = maintain.retire(session.again())
     assert outcome.operation.ending is Ending.RETIRED
@@ -195,7 +213,10 @@ def test_nothing_is_resumed_where_nothing_is_unfinished():
 def test_history_and_diff_read_what_was_recorded():
     session, _ = rolled_out()
     actual_history = history.read_history(session)
-    assert (actual_history.revisions[0].number, actual_history.revisions[0].spec) == (1, Spec("none"))
+    assert (actual_history.revisions[0].number, actual_history.revisions[0].spec) == (
+        1,
+        Spec("none"),
+    )
     assert (actual_history.live, [op.id for op in actual_history.operations]) == (2, ["rollout-1"])
     assert history.read_revision(session, 1).text == MANIFEST
     with pytest.raises(InputError, match="has no revision 9; known: 1, 2"):

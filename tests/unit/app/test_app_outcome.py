@@ -21,7 +21,9 @@ PLAN = Plan(Kind.ROLLOUT, Strategy.IN_PLACE, Manifest.of("a"), Manifest.of("b"),
 
 
 def ended(ending, **changes):
-    operation = Operation("rollout-1", PLAN, "2026-01-01", "x", ending=ending, detail="boom", **changes)
+    operation = Operation(
+        "rollout-1", PLAN, "2026-01-01", "x", ending=ending, detail="boom", **changes
+    )
     return OperationOutcome("svc", "chat", "service chat/svc", operation)
 
 
@@ -49,7 +51,9 @@ def test_a_verdict_that_is_no_promotion_is_an_error_that_says_so(ending, kind, c
     assert (type(outcome.error), outcome.exit_code, outcome.error.message) == (kind, code, message)
 
 
-@pytest.mark.parametrize("ending", [Ending.PROMOTED, Ending.ROLLED_BACK, Ending.RETIRED, Ending.UNDONE])
+@pytest.mark.parametrize(
+    "ending", [Ending.PROMOTED, Ending.ROLLED_BACK, Ending.RETIRED, Ending.UNDONE]
+)
 def test_an_operation_that_ended_as_meant_is_no_error(ending):
     assert ended(ending).exit_code == 0
 

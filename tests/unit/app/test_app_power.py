@@ -19,23 +19,32 @@ from mpctl.gate.power import CellNoise, MeasurementNoise
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.steps.measure import verdict_of
 
-WORKLOAD = Workload((Traffic("edits", tuple(f"prompt {n}" for n in range(192))),), repeats=24, requests=4)
-NOISE = MeasurementNoise("rollout-3", (CellNoise("edits", 1, 4.0, 0.2, {"time_per_token_ratio": 0.22, "tpot": 0.25}),))
+WORKLOAD = Workload(
+    (Traffic("edits", tuple(f"prompt {n}" for n in range(192))),), repeats=24, requests=4
+)
+NOISE = MeasurementNoise(
+    "rollout-3", (CellNoise("edits", 1, 4.0, 0.2, {"time_per_token_ratio": 0.22, "tpot": 0.25}),)
+)
 ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6))
 DETECTING = replace(ASKED, measurement=replace(ASKED.measurement, rounds=None, detect=0.2))
 
 
 def planned(noise, **asked):
-    workload, power = plan_rounds(MeasurementRequest(**asked), WORKLOAD, Policy(), noise, lambda: NOISE)
+    workload, power = plan_rounds(
+        MeasurementRequest(**asked), WORKLOAD, Policy(), noise, lambda: NOISE
+    )
     return workload.repeats, power
 
 
 def test_a_plan_that_would_often_miss_a_gain_says_so_and_what_to_do():
-    noisy = replace(NOISE, cells=(replace(NOISE.cells[0], spreads={"time_per_token_ratio": 0.5, "tpot": 0.5}),))
+    noisy = replace(
+        NOISE, cells=(replace(NOISE.cells[0], spreads={"time_per_token_ratio": 0.5, "tpot": 0.5}),)
+    )
     rounds, line = planned(noisy)
     assert rounds == 24
     assert re.match(
-        r"this plan would notice a 20% gain in [0-8] of 10 tries on a machine as noisy as this one \(", line
+        r"this plan would notice a 20% gain in [0-8] of 10 tries on a machine as noisy as this one \(",
+        line,
     )
     assert line.endswith(
         "(24 rounds of 4 prompts, by the noise of rollout-3); --detect 20% plans as many rounds as it takes"
@@ -51,12 +60,20 @@ def test_without_an_earlier_rollout_nothing_is_promised_and_nothing_sent():
 
 
 @pytest.mark.parametrize("method", ["none", "ngram"])
-def test_a_rollout_that_measures_no_speculation_or_is_refused_says_nothing_of_its_power(method, monkeypatch):
+def test_a_rollout_that_measures_no_speculation_or_is_refused_says_nothing_of_its_power(
+    method, monkeypatch
+):
     session = MemorySession()
-    noisy = replace(NOISE, cells=(replace(NOISE.cells[0], spreads={"time_per_token_ratio": 0.5, "tpot": 0.5}),))
+    noisy = replace(
+        NOISE, cells=(replace(NOISE.cells[0], spreads={"time_per_token_ratio": 0.5, "tpot": 0.5}),)
+    )
     monkeypatch.setattr(rollout, "recorded_noise", lambda *_: noisy)
-    rollout.run(session, replace(ASKED, speculation=SpeculationRequest(method), dry_run=DryRun.CLIENT))
-    assert any("this plan would notice" in line for line in session.console.lines) is (method == "ngram")
+    rollout.run(
+        session, replace(ASKED, speculation=SpeculationRequest(method), dry_run=DryRun.CLIENT)
+    )
+    assert any("this plan would notice" in line for line in session.console.lines) is (
+        method == "ngram"
+    )
 
 
 @pytest.mark.parametrize("noise", [NOISE, None])
@@ -68,7 +85,9 @@ def test_a_smaller_gain_takes_more_rounds(noise):
 
 
 def test_a_gain_out_of_reach_is_refused_with_the_one_within():
-    with pytest.raises(InputError, match=r"5% is out of reach of 47 rounds of 4 prompts, .*; 1\d% is within") as caught:
+    with pytest.raises(
+        InputError, match=r"5% is out of reach of 47 rounds of 4 prompts, .*; 1\d% is within"
+    ) as caught:
         planned(NOISE, detect=0.05)
     assert "--detect 1" in caught.value.hint
     within = float(caught.value.hint.split("--detect ")[1].rstrip("%")) / 100
@@ -79,7 +98,9 @@ def test_without_a_rollout_the_serving_engine_is_calibrated_and_then_measured():
     session = MemorySession()
     outcome = rollout.run(session, DETECTING)
     assert outcome.operation.ending is Ending.PROMOTED
-    assert any(line.endswith("by the noise of 2 calibration rounds)") for line in session.console.lines)
+    assert any(
+        line.endswith("by the noise of 2 calibration rounds)") for line in session.console.lines
+    )
     assert recorded_noise(session).source == outcome.operation.id
 
 
@@ -105,7 +126,9 @@ def repeated(disk=None, **asked):
     """A rollout to an arm that is half as fast: its verdict takes an analysis, which equal arms may never reach."""
     session = MemorySession(seconds=0.2, disk=disk)
     measurement = MeasurementRequest(requests=5, rounds=8, **asked)
-    return session.memory.disk, rollout.run(session, replace(ASKED, measurement=measurement)).operation
+    return session.memory.disk, rollout.run(
+        session, replace(ASKED, measurement=measurement)
+    ).operation
 
 
 def test_measurements_of_a_pair_that_did_not_promote_leave_the_next_less_of_the_error():
@@ -120,5 +143,10 @@ def test_measurements_of_a_pair_that_did_not_promote_leave_the_next_less_of_the_
         disk, operation = repeated(disk)
     assert levels == pytest.approx([levels[0], levels[0] / 2, levels[0] / 6])
     assert "of the same pair" not in messages[0]
-    assert "2 earlier measurements of the same pair did not promote, so this one spends 16.7% of the" in messages[2]
-    assert repeated(disk, prompts=("fresh",))[1].plan.earlier == 0  # other prompts are another question
+    assert (
+        "2 earlier measurements of the same pair did not promote, so this one spends 16.7% of the"
+        in messages[2]
+    )
+    assert (
+        repeated(disk, prompts=("fresh",))[1].plan.earlier == 0
+    )  # other prompts are another question

@@ -10,7 +10,12 @@ from fake_api import FakeApi
 from session import MemorySession
 
 from mpctl.app.operate import maintain, rollback, rollout
-from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest
+from mpctl.app.requests import (
+    MeasurementRequest,
+    RollbackRequest,
+    RolloutRequest,
+    SpeculationRequest,
+)
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout.operation import operations, prunable
 
@@ -77,9 +82,18 @@ def test_in_a_cluster_records_go_with_their_seals_and_one_object_holds_the_ledge
     other.save("rollout-1", "block", {"a": 1})
     seals = len(api.named("seal"))
     pruned = store.prune(prunable(store.entries(), 2))
-    kept = {item["data"]["operation"] for (kind, n), item in api.objects.items() if n in api.named("record")}
+    kept = {
+        item["data"]["operation"]
+        for (kind, n), item in api.objects.items()
+        if n in api.named("record")
+    }
     last = operations(store.entries())[-2]
-    assert kept == {last.id, last.plan.workload, "rollout-1", "workload-1"}  # of the other service, of no operation
+    assert kept == {
+        last.id,
+        last.plan.workload,
+        "rollout-1",
+        "workload-1",
+    }  # of the other service, of no operation
     assert api.named("ledger") == [f"mpctl-svc.ledger-1-{len(store.entries())}"]
     assert len(api.named("seal")) <= seals
     again = KubernetesStore(api, "chat", "svc", "ann@here")
@@ -124,6 +138,10 @@ def test_every_object_has_the_recommended_labels(after_three):
     in_cluster(after_three, api)
     for item in api.objects.values():
         labels = item["metadata"]["labels"]
-        assert labels["app.kubernetes.io/managed-by"] == labels["app.kubernetes.io/part-of"] == "mpctl"
+        assert (
+            labels["app.kubernetes.io/managed-by"] == labels["app.kubernetes.io/part-of"] == "mpctl"
+        )
         assert labels["mpctl.dev/service"] == "svc"
-        assert "app.kubernetes.io/instance" not in labels  # which selectors of charts and Argo CD go by
+        assert (
+            "app.kubernetes.io/instance" not in labels
+        )  # which selectors of charts and Argo CD go by

@@ -18,7 +18,9 @@ LIVE, OLD = Arm("new"), Arm("old")
 
 
 def session(*arms, entries=()):
-    status = SimpleNamespace(arms=[ArmState(a.id, Phase.READY) for a in arms], routed=LIVE.id, spec="ngram")
+    status = SimpleNamespace(
+        arms=[ArmState(a.id, Phase.READY) for a in arms], routed=LIVE.id, spec="ngram"
+    )
     return SimpleNamespace(
         store=SimpleNamespace(entries=lambda: entries),
         status=lambda: status,
@@ -45,7 +47,11 @@ def opened(kind, *, text="new"):
     plan = Plan(kind, Strategy.SIDE_BY_SIDE, Manifest.of("old"), Manifest.of(text), Spec("ngram"))
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     data = {"plan": plan.to_record()}
-    return (Entry.after(None, at=moment, operation=f"{kind}-1", event=Event.OPENED, who="ann", data=data),)
+    return (
+        Entry.after(
+            None, at=moment, operation=f"{kind}-1", event=Event.OPENED, who="ann", data=data
+        ),
+    )
 
 
 def test_an_unfinished_operation_keeps_its_arms():
@@ -60,4 +66,7 @@ def test_an_interrupted_one_is_gone_on_with(beside):
 
 
 def test_one_of_another_service_text_is_not():
-    assert decide_retirement(session(LIVE, OLD, entries=opened(Kind.RETIRE, text="older"))).act is Act.OPEN
+    assert (
+        decide_retirement(session(LIVE, OLD, entries=opened(Kind.RETIRE, text="older"))).act
+        is Act.OPEN
+    )

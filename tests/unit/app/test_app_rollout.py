@@ -7,7 +7,9 @@ from session import MemorySession
 from mpctl.app.operate import rollout
 from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, SpeculationRequest
 
-ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(rounds=5, requests=4), dry_run=DryRun.SERVER)
+ASKED = RolloutRequest(
+    SpeculationRequest("ngram"), MeasurementRequest(rounds=5, requests=4), dry_run=DryRun.SERVER
+)
 # On a cluster, an edit is a dry run at the server, and each of the others reads objects, logs or files.
 QUESTIONS = (
     "with_speculation",

@@ -73,7 +73,9 @@ CHANGE = Change(
 WORKLOAD = SimpleNamespace(digest=lambda: "0" * 64)
 
 
-def fitted(one, traffic=None, *, strategy=Strategy.SIDE_BY_SIDE, downtime=False, keep_baseline=False):
+def fitted(
+    one, traffic=None, *, strategy=Strategy.SIDE_BY_SIDE, downtime=False, keep_baseline=False
+):
     wanted = TrafficRequest(**(traffic or {}), keep_baseline=keep_baseline)
     request = RolloutRequest(SpeculationRequest("ngram"), traffic=wanted)
     planner = rollout_plan.RolloutPlanner(one, request, CHANGE, "local")
@@ -89,25 +91,47 @@ KNOWN = Finding("known-bad-KB7", "warn", "known to fail", "a thread", "use anoth
     ("asked", "command", "findings", "prompt", "fidelity", "reason"),
     [
         (None, {}, (), "hello", QUICK, ""),
-        (None, {"--tool-call-parser": "hermes"}, (), "hello", FULL, "the engine has --tool-call-parser"),
-        (None, {"--reasoning-parser": "qwen3"}, (), "hello", FULL, "the engine has --reasoning-parser"),
+        (
+            None,
+            {"--tool-call-parser": "hermes"},
+            (),
+            "hello",
+            FULL,
+            "the engine has --tool-call-parser",
+        ),
+        (
+            None,
+            {"--reasoning-parser": "qwen3"},
+            (),
+            "hello",
+            FULL,
+            "the engine has --reasoning-parser",
+        ),
         (None, {}, (KNOWN,), "hello", FULL, "the preflight found known-bad-KB7"),
         (None, {}, (replace(KNOWN, severity="note"),), "hello", QUICK, ""),
         (None, {}, (), TOOLS, FULL, "requests bring tools or several turns"),
         (QUICK, {"--tool-call-parser": "hermes"}, (KNOWN,), TOOLS, QUICK, ""),
     ],
 )
-def test_answers_are_compared_in_full_where_they_are_known_to_break(asked, command, findings, prompt, fidelity, reason):
+def test_answers_are_compared_in_full_where_they_are_known_to_break(
+    asked, command, findings, prompt, fidelity, reason
+):
     service = SimpleNamespace(**{**vars(SERVICE), "command": command})
     change = replace(
-        CHANGE, target=UnchangedService(service, None, Checkpoint()), checked=PreflightResult(findings, ())
+        CHANGE,
+        target=UnchangedService(service, None, Checkpoint()),
+        checked=PreflightResult(findings, ()),
     )
     request = RolloutRequest(SpeculationRequest("ngram"), fidelity=asked)
     planner = rollout_plan.RolloutPlanner(session(), request, change, "local")
-    workload = Workload(traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0)
+    workload = Workload(
+        traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0
+    )
     fit = planner.fit_request(workload, None, ())
     assert fit.fidelity == fidelity
-    assert fit.fidelity_reason == (f"answers are compared in full (--fidelity full): {reason}" if reason else "")
+    assert fit.fidelity_reason == (
+        f"answers are compared in full (--fidelity full): {reason}" if reason else ""
+    )
 
 
 def test_without_steps_no_route_is_asked_for():
@@ -118,15 +142,28 @@ def test_without_steps_no_route_is_asked_for():
 
 def test_steps_pin_the_route_and_are_explained():
     chosen_fit, _ = fitted(session(), {"steps_percent": (1, 10)})
-    assert (chosen_fit.route, chosen_fit.traffic.steps, chosen_fit.traffic.step_duration_s) == (ROUTE, (1, 10), 120.0)
-    assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in rollout_plan.describe_traffic(chosen_fit)
+    assert (chosen_fit.route, chosen_fit.traffic.steps, chosen_fit.traffic.step_duration_s) == (
+        ROUTE,
+        (1, 10),
+        120.0,
+    )
+    assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in rollout_plan.describe_traffic(
+        chosen_fit
+    )
 
 
 def test_a_mirror_pins_the_route_and_says_that_users_prompts_are_copied():
     chosen_fit, _ = fitted(session(), {"mirror_percent": 50})
-    assert (chosen_fit.route, chosen_fit.traffic.mirror_percent, chosen_fit.traffic.steps) == (ROUTE, 50, ())
+    assert (chosen_fit.route, chosen_fit.traffic.mirror_percent, chosen_fit.traffic.steps) == (
+        ROUTE,
+        50,
+        (),
+    )
     text = rollout_plan.describe_traffic(chosen_fit)
-    assert "copies of 50 % of the requests of HTTPRoute users for 120 s, the prompts of your users among them; " in text
+    assert (
+        "copies of 50 % of the requests of HTTPRoute users for 120 s, the prompts of your users among them; "
+        in text
+    )
 
 
 @pytest.mark.parametrize("way", [{"steps_percent": (10,)}, {}])
@@ -137,18 +174,26 @@ def test_in_place_there_is_nothing_to_share_with(way):
 
 
 def test_a_route_that_nothing_uses_is_a_mistake():
-    with pytest.raises(InputError, match="only used by --mirror, --traffic-steps, --keep-baseline and --bake"):
+    with pytest.raises(
+        InputError, match="only used by --mirror, --traffic-steps, --keep-baseline and --bake"
+    ):
         fitted(session(), {"route": "users", "bake_s": 0.0})
 
 
 def test_a_cluster_bakes_ten_minutes_with_the_baseline_retained_where_a_route_and_room_are():
     actual_session = session()
     chosen_fit, _ = fitted(actual_session)
-    assert (chosen_fit.bake.seconds, chosen_fit.bake.restarts_baseline, chosen_fit.route) == (600.0, True, ROUTE)
+    assert (chosen_fit.bake.seconds, chosen_fit.bake.restarts_baseline, chosen_fit.route) == (
+        600.0,
+        True,
+        ROUTE,
+    )
     assert actual_session.platform.asked == (True, False, True)
     text = rollout_plan.describe_rollback(actual_session, chosen_fit)
     assert text.startswith("one write, the baseline is retained for a bake of 600 s")
-    assert "watched for 600 s and rolled back if it does not do well" in rollout_plan.describe_bake(chosen_fit)
+    assert "watched for 600 s and rolled back if it does not do well" in rollout_plan.describe_bake(
+        chosen_fit
+    )
     alone, notes = fitted(session(route=None), {"bake_s": 60.0})
     assert (alone.bake.seconds, alone.bake.restarts_baseline, alone.route) == (60.0, False, None)
     assert notes[-1] == "a rollback during the bake takes an engine start: no HTTPRoute of yours"
@@ -168,25 +213,41 @@ def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
     assert actual_session.platform.asked == (True, False, True)
     assert chosen_fit.deletes_retained_baseline
     assert "the baseline that is retained since 2026-01-01T00:00:00Z ends first" in notes[0]
-    assert rollout_plan.describe_rollback(actual_session, chosen_fit) == "one write, the baseline is retained"
+    assert (
+        rollout_plan.describe_rollback(actual_session, chosen_fit)
+        == "one write, the baseline is retained"
+    )
 
 
 def back(**changes):
-    return Plan(Kind.ROLLBACK, Strategy.SIDE_BY_SIDE, Manifest.of("new"), Manifest.of("old"), Spec("none"), **changes)
+    return Plan(
+        Kind.ROLLBACK,
+        Strategy.SIDE_BY_SIDE,
+        Manifest.of("new"),
+        Manifest.of("old"),
+        Spec("none"),
+        **changes,
+    )
 
 
 def kept(**changes):
     return RetainedBaseline(
-        **{"arm": Arm("old").id, "since": "", "route": "users", "pods_ready": 2, "pods": 2} | changes
+        **{"arm": Arm("old").id, "since": "", "route": "users", "pods_ready": 2, "pods": 2}
+        | changes
     )
 
 
 def test_a_rollback_to_the_kept_arm_is_one_write():
     actual_session = session(kept=kept())
     restored_arm, notes = rollback.as_found(actual_session, back())
-    assert (restored_arm.rollback.uses_retained_baseline, restored_arm.route, notes) == (True, ROUTE, ())
-    assert "one write gives the retained baseline all traffic of HTTPRoute users" in rollback.explain_rollback(
-        actual_session, restored_arm
+    assert (restored_arm.rollback.uses_retained_baseline, restored_arm.route, notes) == (
+        True,
+        ROUTE,
+        (),
+    )
+    assert (
+        "one write gives the retained baseline all traffic of HTTPRoute users"
+        in rollback.explain_rollback(actual_session, restored_arm)
     )
 
 

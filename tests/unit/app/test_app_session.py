@@ -51,20 +51,33 @@ class Namespaces:
             raise NotPermitted(f"not allowed to list {kind.plural}")
         if kind.name != "InferenceService" or fields not in ("", "metadata.name=qwen"):
             return []
-        return [{"metadata": {"namespace": n, "name": "qwen"}} for n in self._namespaces if namespace in (None, n)]
+        return [
+            {"metadata": {"namespace": n, "name": "qwen"}}
+            for n in self._namespaces
+            if namespace in (None, n)
+        ]
 
 
 @pytest.mark.parametrize(
     ("client", "message", "hint"),
     [
-        (Namespaces("team-b", "team-a"), "; one of that name is in namespace team-a, team-b", "add -n team-a"),
+        (
+            Namespaces("team-b", "team-a"),
+            "; one of that name is in namespace team-a, team-b",
+            "add -n team-a",
+        ),
         (Namespaces("team-a", everywhere=False), "", None),
         (Namespaces(), "", None),
     ],
 )
-def test_a_service_asked_for_in_another_namespace_is_named_where_it_may_be_seen(monkeypatch, client, message, hint):
+def test_a_service_asked_for_in_another_namespace_is_named_where_it_may_be_seen(
+    monkeypatch, client, message, hint
+):
     monkeypatch.setattr(cluster_sessions, "open_client", lambda place: client)
     with pytest.raises(ServiceNotFound) as caught:
         open_cluster(Place(), None, "qwen")
-    assert caught.value.message == f"service qwen: not found in namespace default of context prod{message}"
+    assert (
+        caught.value.message
+        == f"service qwen: not found in namespace default of context prod{message}"
+    )
     assert "mpctl status -A" in caught.value.hint if hint is None else caught.value.hint == hint

@@ -10,7 +10,9 @@ from mpctl.app.session.open import statuses_of
 from mpctl.app.session.service_status import Status
 from mpctl.errors import MpctlError, Tampered
 
-GOOD = Status("ml", "qwen", "none", 1, "http://qwen", None, (), None, None, supervised=True, problems=())
+GOOD = Status(
+    "ml", "qwen", "none", 1, "http://qwen", None, (), None, None, supervised=True, problems=()
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,10 @@ class Session:
         return replace(GOOD, name=self.name)
 
 
-TAMPERED = Session("llama", Tampered("entry 3 of the ledger is missing or forged", hint="mpctl unlock llama --force"))
+TAMPERED = Session(
+    "llama",
+    Tampered("entry 3 of the ledger is missing or forged", hint="mpctl unlock llama --force"),
+)
 
 
 def test_a_service_whose_ledger_was_tampered_with_does_not_hide_the_others():
@@ -33,7 +38,9 @@ def test_a_service_whose_ledger_was_tampered_with_does_not_hide_the_others():
     assert good == GOOD
     assert unread.name == "llama"
     assert unread.state == "Unknown"
-    assert unread.problems == ("tampering: entry 3 of the ledger is missing or forged (mpctl unlock llama --force)",)
+    assert unread.problems == (
+        "tampering: entry 3 of the ledger is missing or forged (mpctl unlock llama --force)",
+    )
     assert unread.to_record()["status"]["problems"] == list(unread.problems)
 
 

@@ -7,7 +7,13 @@ from session import MANIFEST, MemorySession
 from world import Crash
 
 from mpctl.app.operate import maintain, rollout
-from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, SpeculationRequest, TrafficRequest
+from mpctl.app.requests import (
+    DryRun,
+    MeasurementRequest,
+    RolloutRequest,
+    SpeculationRequest,
+    TrafficRequest,
+)
 from mpctl.app.session.base import EngineCounters
 from mpctl.errors import InputError, Refused
 from mpctl.experiment.users import Placement
@@ -29,7 +35,9 @@ class Busy(MemorySession):
         self.memory.room = room
         self.first, self.answer_s, self.slower = first, answer_s, slower
         if routed:
-            self.memory.context.platform.route = lambda name, steps, *, mirror=0, force=False: {"name": "users"}
+            self.memory.context.platform.route = lambda name, steps, *, mirror=0, force=False: {
+                "name": "users"
+            }
         self.memory.watch = self._request
 
     def _request(self, where):
@@ -63,7 +71,9 @@ class Busy(MemorySession):
 def request(measure_on="auto", policy=None, **traffic):
     measurement = replace(QUICK, limits=policy.to_record() if policy else None)
     return RolloutRequest(
-        SpeculationRequest("ngram"), measurement, traffic=TrafficRequest(measure_on=measure_on, bake_s=0.0, **traffic)
+        SpeculationRequest("ngram"),
+        measurement,
+        traffic=TrafficRequest(measure_on=measure_on, bake_s=0.0, **traffic),
     )
 
 
@@ -81,11 +91,20 @@ def test_users_stay_on_the_service_while_a_copy_of_the_baseline_is_measured():
     outcome = rollout.run(session, request())
     assert outcome.operation.ending is Ending.PROMOTED
     plan = outcome.operation.plan
-    assert (plan.users.placement, plan.users.load.seen, plan.users.load.pods) == (Placement.PAIR, True, 1)
+    assert (plan.users.placement, plan.users.load.seen, plan.users.load.pods) == (
+        Placement.PAIR,
+        True,
+        1,
+    )
     assert (outcome.run.placement, outcome.run.users) == (Placement.PAIR, plan.users.load)
     (question,) = session.console.questions
-    assert "Users send 0.1 requests/s to 1 pod. The baseline cannot be measured while they do." in question
-    assert "A copy of the baseline is measured beside the candidate: 2 more engines, about" in question
+    assert (
+        "Users send 0.1 requests/s to 1 pod. The baseline cannot be measured while they do."
+        in question
+    )
+    assert (
+        "A copy of the baseline is measured beside the candidate: 2 more engines, about" in question
+    )
     assert [arm for arm in session.memory.disk.engines if arm.endswith("-copy")] == []
 
 
@@ -94,7 +113,10 @@ def test_on_one_gpu_both_arms_take_turns_and_the_service_keeps_its_users():
     outcome = rollout.run(session, request())
     assert outcome.operation.ending is Ending.PROMOTED
     assert outcome.operation.plan.users.placement is Placement.TURNS
-    assert "A quiet pair (--measure-on pair): needs room for 2 engines, 1 is free" in session.console.questions[0]
+    assert (
+        "A quiet pair (--measure-on pair): needs room for 2 engines, 1 is free"
+        in session.console.questions[0]
+    )
     assert set(session.memory.disk.engines) == {Arm(session.memory.disk.text).id}
 
 
@@ -105,20 +127,29 @@ def test_a_copy_is_measured_at_the_users_own_concurrency(room, rounds, requests)
     workload = stored_workload(session.store, plan)
     assert workload.concurrency == (6,)
     assert (workload.repeats, workload.requests_of(workload.cells[0])) == (rounds, requests)
-    assert f"at most {rounds} rounds of {requests} prompts (edits) at concurrency 6" in session.console.questions[0]
+    assert (
+        f"at most {rounds} rounds of {requests} prompts (edits) at concurrency 6"
+        in session.console.questions[0]
+    )
 
 
 @pytest.mark.parametrize(("answer_s", "warned"), [(60.0, False), (1000.0, True)])
 def test_the_preflight_judges_the_users_own_concurrency(answer_s, warned):
-    session = Busy(answer_s=answer_s)  # 0.1 requests/s: 6 or 100 at once, and a measurement of 1 at once by request
+    session = Busy(
+        answer_s=answer_s
+    )  # 0.1 requests/s: 6 or 100 at once, and a measurement of 1 at once by request
     rollout.run(session, replace(request(), measurement=replace(QUICK, concurrency=(1,))))
     warnings = [line for line in session.console.warnings if "[high-concurrency]" in line]
-    assert [("at concurrency 100 verifies 600 tokens" in line) for line in warnings] == [True] * warned
+    assert [("at concurrency 100 verifies 600 tokens" in line) for line in warnings] == [
+        True
+    ] * warned
 
 
 def test_what_the_users_load_speaks_against_is_refused_where_asked_before_anything_starts():
     session = Busy(answer_s=1000.0)
-    changed_answer = replace(request(), speculation=SpeculationRequest("ngram", refused=("high-concurrency",)))
+    changed_answer = replace(
+        request(), speculation=SpeculationRequest("ngram", refused=("high-concurrency",))
+    )
     with pytest.raises(Refused, match="K=5 at concurrency 100"):
         rollout.run(session, changed_answer)
     assert untouched(session)
@@ -127,9 +158,14 @@ def test_what_the_users_load_speaks_against_is_refused_where_asked_before_anythi
 @pytest.mark.parametrize("load", [{"concurrency": (2,)}, {"requests_per_s": (2.0,)}])
 def test_a_concurrency_or_rate_that_the_user_names_is_measured(load):
     session = Busy(answer_s=60.0)
-    plan = rollout.run(session, replace(request(), measurement=replace(QUICK, **load))).operation.plan
+    plan = rollout.run(
+        session, replace(request(), measurement=replace(QUICK, **load))
+    ).operation.plan
     workload = stored_workload(session.store, plan)
-    assert (workload.concurrency, workload.rates) == (load.get("concurrency", ()), load.get("requests_per_s", ()))
+    assert (workload.concurrency, workload.rates) == (
+        load.get("concurrency", ()),
+        load.get("requests_per_s", ()),
+    )
 
 
 @pytest.mark.parametrize("room", [1, 2])
@@ -147,28 +183,64 @@ def test_the_same_command_continues_a_measurement_beside_users(room):
 ROUTED = {"room": 1, "routed": True}
 SPOILED = {
     "the service itself": ({}, request("service"), "the baseline cannot be measured while they do"),
-    "users in the figures by tokens": ({}, request(policy=Policy(max_token_gap=1.0)), "max_token_gap of 1 would let"),
+    "users in the figures by tokens": (
+        {},
+        request(policy=Policy(max_token_gap=1.0)),
+        "max_token_gap of 1 would let",
+    ),
     "users in the figures by the cache": (
         {},
         request(policy=Policy(max_cache_gap=1.0)),
         "max_cache_gap of 1 would let",
     ),
-    "nothing is free": ({"room": 0}, request(), "nothing runs beside it, either: room for 0 engines"),
+    "nothing is free": (
+        {"room": 0},
+        request(),
+        "nothing runs beside it, either: room for 0 engines",
+    ),
     "a pair in room for one": ({"room": 1}, request("pair"), "needs room for 2 engines, 1 is free"),
-    "turns take too long": ({"room": 1}, request("turns", measure_limit_s=60.0), "above --measure-limit of 1 min"),
+    "turns take too long": (
+        {"room": 1},
+        request("turns", measure_limit_s=60.0),
+        "above --measure-limit of 1 min",
+    ),
     "too few turns": (
         {"room": 1},
         replace(request("turns"), measurement=replace(QUICK, rounds=4)),
         "4 pairs of turns decide nothing",
     ),
-    "in place": ({"room": 1}, replace(request(), strategy="in-place"), "--strategy in-place runs no engine beside"),
+    "in place": (
+        {"room": 1},
+        replace(request(), strategy="in-place"),
+        "--strategy in-place runs no engine beside",
+    ),
     "no route mirrors": ({"room": 1}, request("mirror"), "no route leads to an engine"),
-    "no route splits": ({"room": 1}, request("split", users_share_percent=50), "no route leads to an engine"),
-    "copies take too long": (ROUTED, request("mirror", measure_limit_s=60.0), "at this load, above --measure-limit"),
+    "no route splits": (
+        {"room": 1},
+        request("split", users_share_percent=50),
+        "no route leads to an engine",
+    ),
+    "copies take too long": (
+        ROUTED,
+        request("mirror", measure_limit_s=60.0),
+        "at this load, above --measure-limit",
+    ),
     "too few copies": (ROUTED, request("mirror", mirror_percent=10), "a promotion needs 100 %"),
-    "a split without consent": (ROUTED, request("split"), "needs your consent that 50 % of users' requests"),
-    "more than a pod's share": (ROUTED, request("split", users_share_percent=60), "60 % load the candidate more"),
-    "less than a pod's share": (ROUTED, request("split", users_share_percent=5), "5 % load the candidate less"),
+    "a split without consent": (
+        ROUTED,
+        request("split"),
+        "needs your consent that 50 % of users' requests",
+    ),
+    "more than a pod's share": (
+        ROUTED,
+        request("split", users_share_percent=60),
+        "60 % load the candidate more",
+    ),
+    "less than a pod's share": (
+        ROUTED,
+        request("split", users_share_percent=5),
+        "5 % load the candidate less",
+    ),
     "rare users": (ROUTED, request("mirror", users_window_s=20.0), "at least 0.1 are needed"),
     "pods that differ": (
         {**ROUTED, "slower": 0.2},
@@ -193,10 +265,14 @@ def test_a_service_that_nothing_runs_beside_is_refused_with_what_helps_it_and_no
     session = Busy()
 
     def check(demand):
-        raise Refused("svc runs in groups of pods", hint="use --strategy in-place --accept-downtime")
+        raise Refused(
+            "svc runs in groups of pods", hint="use --strategy in-place --accept-downtime"
+        )
 
     session.platform.check = check
-    with pytest.raises(Refused, match="nothing runs beside it, either: svc runs in groups") as caught:
+    with pytest.raises(
+        Refused, match="nothing runs beside it, either: svc runs in groups"
+    ) as caught:
         rollout.run(session, request())
     assert caught.value.hint == (
         "use --strategy in-place --accept-downtime; take the service out of traffic before a change in place"
@@ -213,7 +289,9 @@ def test_copies_of_users_who_do_not_come_are_refused_before_anything_starts():
 
 
 def test_consent_to_a_split_contradicts_a_placement_without_one():
-    with pytest.raises(InputError, match="--users-share: cannot be combined with --measure-on pair"):
+    with pytest.raises(
+        InputError, match="--users-share: cannot be combined with --measure-on pair"
+    ):
         rollout.run(Busy(), request("pair", users_share_percent=50))
 
 
@@ -231,7 +309,10 @@ def test_without_users_the_service_is_measured_and_the_question_says_what_may_ha
     session = MemorySession()
     outcome = rollout.run(session, request())
     assert outcome.operation.plan.users.placement is Placement.SERVICE
-    assert "No user was seen in 10 s: fewer than 0.3 requests/s at 95 %." in session.console.questions[0]
+    assert (
+        "No user was seen in 10 s: fewer than 0.3 requests/s at 95 %."
+        in session.console.questions[0]
+    )
 
 
 def test_users_who_come_in_the_middle_are_named_with_what_to_do():
@@ -290,15 +371,22 @@ class Unused(MemorySession):
     def counters(self):
         meter, text = self.memory.context.meter, self.memory.disk.text
         own = sum(manifest == text for manifest, _ in meter.sent)
-        own += sum(count for manifest, count, _ in (*meter.asked, *meter.scored) if manifest == text)
+        own += sum(
+            count for manifest, count, _ in (*meter.asked, *meter.scored) if manifest == text
+        )
         read = super().counters()
-        engines = {name: replace(pod, latency_count=own, started=self.started) for name, pod in read.engines.items()}
+        engines = {
+            name: replace(pod, latency_count=own, started=self.started)
+            for name, pod in read.engines.items()
+        }
         return EngineCounters(engines, {}, 1)
 
 
 def test_what_earlier_rollouts_sent_is_not_taken_for_users():
     """The untimed requests before the rounds were taken for users', so a second rollout asked for a third engine."""
-    session = Unused(seconds=0.5)  # slower than the baseline, so that this one gets the requests of all three
+    session = Unused(
+        seconds=0.5
+    )  # slower than the baseline, so that this one gets the requests of all three
     for _ in range(3):
         outcome = rollout.run(session, request())
         assert outcome.operation.ending is Ending.REJECTED

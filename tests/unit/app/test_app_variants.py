@@ -32,7 +32,9 @@ class Engine(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         text = "".join(message["content"] for message in body["messages"])
-        direct = self.template and body.get("chat_template_kwargs", {}).get("enable_thinking") is False
+        direct = (
+            self.template and body.get("chat_template_kwargs", {}).get("enable_thinking") is False
+        )
         tokens = [1] * (len(text) // 3 + 8) + [2] * 4 * direct
         self.answer({"tokens": tokens}, 200 if self.tokenizes and self.path == "/tokenize" else 404)
 
@@ -69,7 +71,9 @@ def test_lengths_thinking_and_adapters_are_classes_with_equal_shares(serve):
     asked = MeasurementRequest(contexts=(2048, 8192), thinking="both", prompts=("edits:3", "chat"))
     workload = variants_of(asked, serve())
     names = ["2k-thinking", "2k-direct", "8k-thinking", "8k-direct"]
-    assert [kind.name for kind in workload.traffic] == [f"{of}-{n}" for of in ("edits", "chat") for n in names]
+    assert [kind.name for kind in workload.traffic] == [
+        f"{of}-{n}" for of in ("edits", "chat") for n in names
+    ]
     assert workload.shares["edits-8k-direct"] == pytest.approx(3 / 16)
     for kind in workload.traffic:
         tokens = [len(body_of(p)["messages"][0]["content"]) // 3 + 12 for p in kind.prompts]
@@ -80,7 +84,11 @@ def test_lengths_thinking_and_adapters_are_classes_with_equal_shares(serve):
 
 def test_all_adapters_are_the_model_and_each_adapter(serve):
     workload = variants_of(MeasurementRequest(adapters=("all",)), serve())
-    assert [body_of(kind.prompts[0])["model"] for kind in workload.traffic] == ["base", "sql", "law"]
+    assert [body_of(kind.prompts[0])["model"] for kind in workload.traffic] == [
+        "base",
+        "sql",
+        "law",
+    ]
     assert workload.repeats == 48
     assert workload.per_round == 3
     some = variants_of(MeasurementRequest(adapters=("sql",)), serve())
@@ -92,11 +100,36 @@ def test_all_adapters_are_the_model_and_each_adapter(serve):
     [
         ({"contexts": (65_536,)}, {}, "65536 tokens are more than the 32768", "at most 32768"),
         ({"contexts": (2048,)}, {"context": None}, "does not tell how many tokens", "try again"),
-        ({"contexts": (256,)}, {}, "leave no room for a prompt beside an answer of 384", "lower --max-tokens"),
-        ({"contexts": (512,)}, {}, "prompts of edits have up to", "shorter prompts such as --prompts fresh"),
-        ({"contexts": (131_072,)}, {"context": 262_144}, "without repeating a passage", "--prompts NAME=FILE"),
-        ({"contexts": (2048,)}, {"tokenizes": False}, "/tokenize does not answer, which --contexts needs", None),
-        ({"thinking": "off"}, {"template": False}, "does not read enable_thinking", "leave out --thinking"),
+        (
+            {"contexts": (256,)},
+            {},
+            "leave no room for a prompt beside an answer of 384",
+            "lower --max-tokens",
+        ),
+        (
+            {"contexts": (512,)},
+            {},
+            "prompts of edits have up to",
+            "shorter prompts such as --prompts fresh",
+        ),
+        (
+            {"contexts": (131_072,)},
+            {"context": 262_144},
+            "without repeating a passage",
+            "--prompts NAME=FILE",
+        ),
+        (
+            {"contexts": (2048,)},
+            {"tokenizes": False},
+            "/tokenize does not answer, which --contexts needs",
+            None,
+        ),
+        (
+            {"thinking": "off"},
+            {"template": False},
+            "does not read enable_thinking",
+            "leave out --thinking",
+        ),
         ({"adapters": ("tax",)}, {}, "adapter tax is not served", "served: base, sql, law"),
         (
             {"contexts": (2048, 4096), "thinking": "both", "adapters": ("all",)},
@@ -133,7 +166,12 @@ def test_an_adapter_that_the_candidate_will_not_have_is_refused(serve):
     [
         ("--lora-modules", "sql=/a", "law=/b=c", "--port", "1"),
         ("--lora-modules=sql=/a", "law=/b", "--port=1"),
-        ("--port=1", "--lora-modules", '{"name": "sql", "path": "/a"}', '{"name": "law", "path": "/b"}'),
+        (
+            "--port=1",
+            "--lora-modules",
+            '{"name": "sql", "path": "/a"}',
+            '{"name": "law", "path": "/b"}',
+        ),
     ],
 )
 def test_adapters_of_a_manifest(argv):

@@ -65,7 +65,18 @@ def test_two_categories_of_one_name_are_refused(prompts, tmp_path):
 def test_a_matrix(prompts):
     mine = prompts("My Traffic.jsonl", [f"p{i}" for i in range(500)])
     made = asked(
-        *("--prompts", "edits:3", "--prompts", mine, "--repeats", "2", "--concurrency", "1,4", "--rate", "2.5"),
+        *(
+            "--prompts",
+            "edits:3",
+            "--prompts",
+            mine,
+            "--repeats",
+            "2",
+            "--concurrency",
+            "1,4",
+            "--rate",
+            "2.5",
+        ),
         *("--temperature", "0,0.7", "--max-time", "5m"),
     )
     assert [(t.name, t.share) for t in made.traffic] == [("edits", 3.0), ("my-traffic", 1.0)]
@@ -136,13 +147,18 @@ def test_numbers_that_are_none(arguments, message):
     [
         ((), 48),
         (("--requests", "8"), 12),
-        (("--concurrency", "8"), 11),  # 16 prompts a block: the built-in set has 190 to measure with
+        (
+            ("--concurrency", "8"),
+            11,
+        ),  # 16 prompts a block: the built-in set has 190 to measure with
         (("--concurrency", "1,2"), 24),
         (("--concurrency", "1,8", "--reuse-prompts"), 12),
         (("--concurrency", "8", "--repeats", "3"), 3),
     ],
 )
-def test_rounds_that_are_not_given_are_as_many_as_find_a_gain_and_as_the_prompts_allow(arguments, rounds):
+def test_rounds_that_are_not_given_are_as_many_as_find_a_gain_and_as_the_prompts_allow(
+    arguments, rounds
+):
     assert asked(*arguments).repeats == rounds
 
 

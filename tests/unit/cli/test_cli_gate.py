@@ -29,7 +29,9 @@ def test_every_rule_and_limit_is_explained_with_its_source(cli):
 def test_each_rule_is_one_sentence_and_one_number():
     """The number is a limit of the policy that belongs to the rule, or one that no policy changes; the page on the gate
     has the same number in the rule's row."""
-    page = Path(__file__).parents[3].joinpath("docs/explanation/gate.md").read_text(encoding="utf-8")
+    page = (
+        Path(__file__).parents[3].joinpath("docs/explanation/gate.md").read_text(encoding="utf-8")
+    )
     rows = [row.split(" | ") for row in page.splitlines() if row.startswith("| ")]
     for rule, (asks, fixed) in describe_rules().items():
         assert asks.endswith(".") and ". " not in asks, rule
@@ -51,14 +53,22 @@ def test_limits_without_a_rule_are_explained_too(cli):
 
 
 def test_limits_of_a_file_are_shown_beside_the_defaults(cli):
-    Path("strict.yaml").write_text("max_time_per_token_ratio: 0.8\nslo_ttft_ms: 200\n", encoding="utf-8")
+    Path("strict.yaml").write_text(
+        "max_time_per_token_ratio: 0.8\nslo_ttft_ms: 200\n", encoding="utf-8"
+    )
     done = cli("gate", "explain", "--policy", "strict.yaml")
     assert "  max_time_per_token_ratio: 0.8 x the baseline's (default 1)\n" in done.out
     assert "  slo_ttft_ms: 200 ms (default off)\n" in done.out
     items = {
-        i["name"]: i for i in json.loads(cli("gate", "explain", "--policy", "strict.yaml", "-o", "json").out)["items"]
+        i["name"]: i
+        for i in json.loads(cli("gate", "explain", "--policy", "strict.yaml", "-o", "json").out)[
+            "items"
+        ]
     }
-    assert (items["max_time_per_token_ratio"]["value"], items["max_time_per_token_ratio"]["default"]) == (0.8, 1.0)
+    assert (
+        items["max_time_per_token_ratio"]["value"],
+        items["max_time_per_token_ratio"]["default"],
+    ) == (0.8, 1.0)
     assert list(items) == list(Policy.terms())
 
 
@@ -99,7 +109,9 @@ def test_the_memory_floor_needs_both_its_figures(cli):
     assert "of what memory allows, where " in done.out
     assert "memory allows" not in cli("gate", "explain", "run.json").out
     floor = json.loads(
-        cli("gate", "explain", "run.json", "--weights-gb", "1.5", "--bandwidth", "300", "-o", "json").out
+        cli(
+            "gate", "explain", "run.json", "--weights-gb", "1.5", "--bandwidth", "300", "-o", "json"
+        ).out
     )["status"]["decomposition"][0]["floor"]
     assert floor["step_ms"] == pytest.approx(5.0)
     for wrong, message in (
@@ -118,12 +130,17 @@ def test_the_memory_floor_needs_both_its_figures(cli):
 def test_a_measurement_is_judged_by_another_policy(cli):
     write_run("run.json", made(0.5))
     Path("strict.yaml").write_text("max_time_per_token_ratio: 0.3\n", encoding="utf-8")
-    assert cli("gate", "explain", "run.json", "--policy", "strict.yaml", "-o", "name").out == "reject\n"
+    assert (
+        cli("gate", "explain", "run.json", "--policy", "strict.yaml", "-o", "name").out
+        == "reject\n"
+    )
 
 
 def test_what_is_still_needed_is_said_with_its_time(cli):
     fast, slow = made(0.7), made(1.2)
-    blocks = [b for b in fast.blocks if b.repeat % 2 == 0] + [b for b in slow.blocks if b.repeat % 2]
+    blocks = [b for b in fast.blocks if b.repeat % 2 == 0] + [
+        b for b in slow.blocks if b.repeat % 2
+    ]
     write_run("run.json", replace(fast, blocks=tuple(blocks)))
     out = cli("gate", "explain", "run.json").out
     assert "\nundecided: " in out
@@ -132,21 +149,29 @@ def test_what_is_still_needed_is_said_with_its_time(cli):
 
 def undecided(**changes):
     fast, slow = made(0.7), made(1.2)
-    blocks = [b for b in fast.blocks if b.repeat % 2 == 0] + [b for b in slow.blocks if b.repeat % 2]
+    blocks = [b for b in fast.blocks if b.repeat % 2 == 0] + [
+        b for b in slow.blocks if b.repeat % 2
+    ]
     write_run("run.json", replace(fast, blocks=tuple(blocks), **changes))
     return max(b.repeat for b in blocks) + 1
 
 
 def test_the_command_that_would_decide_can_be_typed(cli):
     rounds = undecided()
-    (line,) = [x for x in cli("gate", "explain", "run.json").out.splitlines() if x.startswith("to decide: ")]
+    (line,) = [
+        x
+        for x in cli("gate", "explain", "run.json").out.splitlines()
+        if x.startswith("to decide: ")
+    ]
     command, _, lacking = line.removeprefix("to decide: ").partition("  # ")
     words = shlex.split(command)
     assert words[:2] == ["mpctl", "bench"]
     repeats = int(words[words.index("--repeats") + 1])
     assert repeats > rounds
     assert "--run" not in words
-    found = json.loads(cli("gate", "explain", "run.json", "-o", "json").out)["status"]["gate"]["deciding"]
+    found = json.loads(cli("gate", "explain", "run.json", "-o", "json").out)["status"]["gate"][
+        "deciding"
+    ]
     assert (found["repeats"], found["command"]) == (repeats, command)
     assert "; ".join(found["lacking"]) == lacking
     for form in ("md", "html"):
@@ -158,7 +183,9 @@ def test_a_deciding_command_names_the_prompts_that_it_lacks(cli):
     run = made(0.7)
     undecided(prompts={name: replace(prompts, count=40) for name, prompts in run.prompts.items()})
     out = cli("gate", "explain", "run.json").out
-    assert re.search(r"  # edits takes \d+ distinct prompts and has 40: add some with --prompts edits=FILE", out)
+    assert re.search(
+        r"  # edits takes \d+ distinct prompts and has 40: add some with --prompts edits=FILE", out
+    )
 
 
 def test_a_verdict_needs_no_other_measurement(cli):

@@ -44,9 +44,18 @@ ROLLOUTS = [
     ([], NGRAM),
     (["--set", "k=1", "--set", "a=b"], speculating(settings=("k=1", "a=b"))),
     (["--spec-config", "@f.json"], speculating(config="@f.json")),
-    (["--draft", "org/head", "--drafts", "mine.yaml"], speculating(draft="org/head", catalogue="mine.yaml")),
-    (["--draft-listing", "d", "--target-listing", "t"], speculating(draft_listing="d", target_listing="t")),
-    (["--refuse", "requests-lost", "--refuse", "answers-cut"], speculating(refused=("requests-lost", "answers-cut"))),
+    (
+        ["--draft", "org/head", "--drafts", "mine.yaml"],
+        speculating(draft="org/head", catalogue="mine.yaml"),
+    ),
+    (
+        ["--draft-listing", "d", "--target-listing", "t"],
+        speculating(draft_listing="d", target_listing="t"),
+    ),
+    (
+        ["--refuse", "requests-lost", "--refuse", "answers-cut"],
+        speculating(refused=("requests-lost", "answers-cut")),
+    ),
     (["--known-bad", "rows.yaml"], speculating(known_bad="rows.yaml")),
     (["--engine-version", "0.32.0"], speculating(engine_version="0.32.0")),
     (["--gpu", "L4", "--ignore", "a", "--ignore", "b"], speculating(gpu="L4", ignored=("a", "b"))),
@@ -59,14 +68,20 @@ ROLLOUTS = [
     (["--staging-image", "r/a@sha256:ab"], staged(staging_image="r/a@sha256:ab")),
     (["--token-secret", "hub"], staged(token_secret="hub")),
     (["--bake", "0"], shifted(bake_s=0.0)),
-    (["--prompts", "edits:2", "--prompts", "a=f.jsonl"], measured(prompts=("edits:2", "a=f.jsonl"))),
+    (
+        ["--prompts", "edits:2", "--prompts", "a=f.jsonl"],
+        measured(prompts=("edits:2", "a=f.jsonl")),
+    ),
     (["--concurrency", "1,8"], measured(concurrency=(1, 8))),
     (["--rate", "0.5,2"], measured(requests_per_s=(0.5, 2.0))),
     (["--requests", "4", "--repeats", "6"], measured(requests=4, rounds=6)),
     (["--detect", "12.5%"], measured(detect=0.125)),
     (["--detect", "10"], measured(detect=0.1)),
     (["--max-time", "5m"], measured(time_limit_s=300.0)),
-    (["--temperature", "0,0.7", "--max-tokens", "9"], measured(temperatures=(0.0, 0.7), max_tokens=9)),
+    (
+        ["--temperature", "0,0.7", "--max-tokens", "9"],
+        measured(temperatures=(0.0, 0.7), max_tokens=9),
+    ),
     (["--reuse-prompts"], measured(reuse_prompts=True)),
     (["--workload", "log.jsonl"], measured(workloads=("log.jsonl",))),
     (["--contexts", "2k,300"], measured(contexts=(2048, 300))),
@@ -78,11 +93,20 @@ ROLLOUTS = [
         ["--traffic-steps", "1,10,50", "--step-duration", "9s"],
         shifted(steps_percent=(1, 10, 50), step_duration_s=9.0),
     ),
-    (["--measure-on", "split", "--users-share", "25"], shifted(measure_on="split", users_share_percent=25)),
-    (["--users-window", "1m", "--measure-limit", "30m"], shifted(users_window_s=60.0, measure_limit_s=1800.0)),
+    (
+        ["--measure-on", "split", "--users-share", "25"],
+        shifted(measure_on="split", users_share_percent=25),
+    ),
+    (
+        ["--users-window", "1m", "--measure-limit", "30m"],
+        shifted(users_window_s=60.0, measure_limit_s=1800.0),
+    ),
     (["--mirror", "50"], shifted(mirror_percent=50)),
     (["--route", "users", "--keep-baseline"], shifted(route="users", keep_baseline=True)),
-    (["--strategy", "in-place", "--accept-downtime"], replace(NGRAM, strategy="in-place", accept_downtime=True)),
+    (
+        ["--strategy", "in-place", "--accept-downtime"],
+        replace(NGRAM, strategy="in-place", accept_downtime=True),
+    ),
     (["--fidelity", "full"], replace(NGRAM, fidelity="full")),
     (["--force", "--timeout", "1h"], replace(NGRAM, force=True, ready_timeout_s=3600.0)),
     (["--dry-run=client"], replace(NGRAM, dry_run=DryRun.CLIENT)),
@@ -91,7 +115,10 @@ ROLLBACKS = [
     ([], RollbackRequest()),
     (["--to-revision", "3"], RollbackRequest(to_revision=3)),
     (["--strategy", "in-place", "--exact"], RollbackRequest(strategy="in-place", exact=True)),
-    (["--accept-downtime", "--timeout", "90s"], RollbackRequest(accept_downtime=True, ready_timeout_s=90.0)),
+    (
+        ["--accept-downtime", "--timeout", "90s"],
+        RollbackRequest(accept_downtime=True, ready_timeout_s=90.0),
+    ),
     (["--dry-run", "client"], RollbackRequest(dry_run=DryRun.CLIENT)),
 ]
 
@@ -108,11 +135,15 @@ def requested(monkeypatch):
     session = MemorySession()
     monkeypatch.setattr(rollout, "run", run)
     monkeypatch.setattr(rollback, "run", run)
-    monkeypatch.setattr("mpctl.app.session.open.open_local", lambda place, console, name, **_gone: session)
+    monkeypatch.setattr(
+        "mpctl.app.session.open.open_local", lambda place, console, name, **_gone: session
+    )
     return rows
 
 
-@pytest.mark.parametrize(("arguments", "request_"), ROLLOUTS, ids=[" ".join(a) or "none" for a, _ in ROLLOUTS])
+@pytest.mark.parametrize(
+    ("arguments", "request_"), ROLLOUTS, ids=[" ".join(a) or "none" for a, _ in ROLLOUTS]
+)
 def test_the_request_of_a_rollout(cli, requested, arguments, request_):
     done = cli("rollout", "svc", "--spec", "ngram", *arguments)
     assert (done.code, done.out, done.err) == (0, "", "nothing to do\n")
@@ -134,7 +165,9 @@ def test_a_gain_to_detect_that_cannot_be_is_refused(cli, requested, arguments, m
     assert requested == []
 
 
-@pytest.mark.parametrize(("arguments", "request_"), ROLLBACKS, ids=[" ".join(a) or "none" for a, _ in ROLLBACKS])
+@pytest.mark.parametrize(
+    ("arguments", "request_"), ROLLBACKS, ids=[" ".join(a) or "none" for a, _ in ROLLBACKS]
+)
 def test_the_request_of_a_rollback(cli, requested, arguments, request_):
     done = cli("rollback", *arguments)
     assert (done.code, done.err) == (0, "nothing to do\n")
@@ -146,10 +179,22 @@ def test_the_request_of_a_rollback(cli, requested, arguments, request_):
     [
         (("rollout", "svc", "--spec", "ngram"), "mpctl rollout svc --spec ngram --repeats 47"),
         (
-            ("-n", "chat", "rollout", "--detect=10%", "--prompts", "my file.jsonl", "--repeats", "9"),
+            (
+                "-n",
+                "chat",
+                "rollout",
+                "--detect=10%",
+                "--prompts",
+                "my file.jsonl",
+                "--repeats",
+                "9",
+            ),
             "mpctl -n chat rollout --prompts 'my file.jsonl' --repeats 47",
         ),
-        (("bench", "run", "--run", "a.json.gz", "--repeats=9", "--rate", "4"), "mpctl bench run --rate 4 --repeats 47"),
+        (
+            ("bench", "run", "--run", "a.json.gz", "--repeats=9", "--rate", "4"),
+            "mpctl bench run --rate 4 --repeats 47",
+        ),
         (("resume", "svc"), ""),
     ],
 )
@@ -169,9 +214,18 @@ def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
     """A table that lacks an option would not notice that it goes nowhere."""
     from mpctl.cli.operate.rollout import rollout as command
 
-    typed = {word.partition("=")[0] for arguments, _ in ROLLOUTS for word in arguments if word.startswith("--")}
+    typed = {
+        word.partition("=")[0]
+        for arguments, _ in ROLLOUTS
+        for word in arguments
+        if word.startswith("--")
+    }
     elsewhere = {"--spec", "--file", "--yes", "--no-input", "--output"}
-    opts = {p.opts[-1] for p in command.params if getattr(p, "section", "Global") not in ("Global", "Output")}
+    opts = {
+        p.opts[-1]
+        for p in command.params
+        if getattr(p, "section", "Global") not in ("Global", "Output")
+    }
     assert opts - elsewhere <= typed
 
 
@@ -228,9 +282,14 @@ def test_a_file_names_the_running_service(cli, requested, monkeypatch):
 
 @pytest.mark.parametrize(
     ("platform", "start"),
-    [("local", "mpctl local up -f service.yaml"), ("kubernetes", "kubectl apply -f service.yaml -n chat")],
+    [
+        ("local", "mpctl local up -f service.yaml"),
+        ("kubernetes", "kubectl apply -f service.yaml -n chat"),
+    ],
 )
-def test_a_file_of_a_service_that_does_not_run_says_how_to_start_it(cli, monkeypatch, platform, start):
+def test_a_file_of_a_service_that_does_not_run_says_how_to_start_it(
+    cli, monkeypatch, platform, start
+):
     (cli.directory / "service.yaml").write_text(MANIFEST)
 
     def missing(place, console, name, *, gone=False):

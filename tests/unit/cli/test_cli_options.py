@@ -43,7 +43,9 @@ def test_a_duration(text, seconds):
     assert options.Duration().parse(text) == seconds
 
 
-@pytest.mark.parametrize(("text", "steps"), [("1,10,50", (1, 10, 50)), ("5", (5,)), ([1, 100], (1, 100))])
+@pytest.mark.parametrize(
+    ("text", "steps"), [("1,10,50", (1, 10, 50)), ("5", (5,)), ([1, 100], (1, 100))]
+)
 def test_percentages(text, steps):
     assert options.Percentages().parse(text) == steps
 
@@ -75,7 +77,9 @@ def test_files_complete_wherever_an_option_is_a_file():
         (path, param)
         for path, command in COMMANDS
         for param in command.params
-        if isinstance(param, click.Option) and "FILE" in (param.metavar or "") and "@FILE" not in param.metavar
+        if isinstance(param, click.Option)
+        and "FILE" in (param.metavar or "")
+        and "@FILE" not in param.metavar
     ]
     assert len(rows) > 10
     for path, param in rows:
@@ -88,7 +92,9 @@ def test_a_manifest_is_named_by_the_same_option_everywhere():
     assert named == {("-f", "--file")}
 
 
-@pytest.mark.parametrize("text", ["", "m", "soon", "-5s", "10 m", "1w", "5m1h", "1.5h", "10ms", True])
+@pytest.mark.parametrize(
+    "text", ["", "m", "soon", "-5s", "10 m", "1w", "5m1h", "1.5h", "10ms", True]
+)
 def test_no_duration(text):
     with pytest.raises(ValueError, match="is no duration; write 90s, 10m, 1h30m or 2d"):
         options.Duration().parse(text)
@@ -109,7 +115,9 @@ def test_every_flag_names_its_variable_and_its_help(path, command):
             assert param.help, long
             assert not param.help.endswith(" ")
             own = (path[0], long) in OWN_FORMATS | TYPED
-            assert param.envvar == (None if own else f"MPCTL_{long[2:].upper().replace('-', '_')}"), long
+            assert param.envvar == (
+                None if own else f"MPCTL_{long[2:].upper().replace('-', '_')}"
+            ), long
 
 
 @pytest.mark.parametrize("path", [path for path, _ in COMMANDS], ids=" ".join)
@@ -127,7 +135,16 @@ def test_every_command_takes_the_shared_options():
             continue
         if command.hidden:  # called by other programs
             continue
-        assert {"platform", "namespace", "context", "kubeconfig", "color", "verbose", "quiet", "debug"} <= set(names)
+        assert {
+            "platform",
+            "namespace",
+            "context",
+            "kubeconfig",
+            "color",
+            "verbose",
+            "quiet",
+            "debug",
+        } <= set(names)
 
 
 def test_common_names_are_options_of_several_commands():

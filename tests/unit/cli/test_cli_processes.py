@@ -22,7 +22,12 @@ def environment(tmp_path):
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m mpctl.cli.main "$@"\n')
     shim.chmod(0o755)
     path = f"{shim.parent}:{os.environ['PATH']}"
-    return {**items, "PATH": path, "MPCTL_STATE_DIR": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path)}
+    return {
+        **items,
+        "PATH": path,
+        "MPCTL_STATE_DIR": str(tmp_path / "state"),
+        "XDG_CONFIG_HOME": str(tmp_path),
+    }
 
 
 def complete(environment, tmp_path, *words):
@@ -33,7 +38,12 @@ def complete(environment, tmp_path, *words):
         _mpctl_completion mpctl && printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     done = subprocess.run(
-        ["bash", "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        ["bash", "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stderr == ""
     return done.stdout.split()
@@ -46,9 +56,14 @@ def test_bash_completes_commands_flags_words_methods_and_services(environment, t
         (directory / "desired.json").write_text("{}")
     assert complete(environment, tmp_path, "mpctl", "ro") == ["rollout", "rollback"]
     assert complete(environment, tmp_path, "mpctl", "local", "") == ["up", "down", "logs"]
-    assert {"--requests", "--repeats"} <= set(complete(environment, tmp_path, "mpctl", "rollout", "--re"))
+    assert {"--requests", "--repeats"} <= set(
+        complete(environment, tmp_path, "mpctl", "rollout", "--re")
+    )
     assert complete(environment, tmp_path, "mpctl", "rollout", "--strategy", "in") == ["in-place"]
-    assert complete(environment, tmp_path, "mpctl", "rollout", "--spec", "ngr") == ["ngram", "ngram_gpu"]
+    assert complete(environment, tmp_path, "mpctl", "rollout", "--spec", "ngr") == [
+        "ngram",
+        "ngram_gpu",
+    ]
     assert complete(environment, tmp_path, "mpctl", "rollback", "q") == ["quick", "qwen"]
     assert complete(environment, tmp_path, "mpctl", "help", "exit") == ["exit-codes"]
 
@@ -57,16 +72,32 @@ def test_bash_completes_files_and_contexts(environment, tmp_path):
     for name in ("service.yaml", "serving.yaml"):
         (tmp_path / name).write_text("")
     names = ("prod", "preview", "dev")
-    record = {"contexts": [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in names]}
+    record = {
+        "contexts": [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in names]
+    }
     (tmp_path / "kube").write_text(json.dumps(record))
     (tmp_path / "other").write_text(json.dumps({"contexts": [{"name": "elsewhere"}]}))
     environment = environment | {"KUBECONFIG": str(tmp_path / "kube")}
-    for words in (["render", "-f"], ["local", "up", "-f"], ["rollout", "--policy"], ["--kubeconfig"]):
-        fields = {**environment, "_MPCTL_COMPLETE": "bash_complete", "COMP_CWORD": str(len(words) + 1)}
+    for words in (
+        ["render", "-f"],
+        ["local", "up", "-f"],
+        ["rollout", "--policy"],
+        ["--kubeconfig"],
+    ):
+        fields = {
+            **environment,
+            "_MPCTL_COMPLETE": "bash_complete",
+            "COMP_CWORD": str(len(words) + 1),
+        }
         fields["COMP_WORDS"] = " ".join(["mpctl", *words, "ser"])
-        done = subprocess.run(MPCTL, env=fields, cwd=tmp_path, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            MPCTL, env=fields, cwd=tmp_path, capture_output=True, text=True, check=True
+        )
         assert done.stdout == "file,ser\n", words
-    assert complete(environment, tmp_path, "mpctl", "rollout", "--context", "pr") == ["preview", "prod"]
+    assert complete(environment, tmp_path, "mpctl", "rollout", "--context", "pr") == [
+        "preview",
+        "prod",
+    ]
     assert complete(environment, tmp_path, "mpctl", "--context", "d") == ["dev"]
     named = ("--kubeconfig", "other", "rollout", "--context")
     assert complete(environment, tmp_path, "mpctl", *named, "e") == ["elsewhere"]
@@ -82,15 +113,21 @@ def test_completion_is_silent_when_something_is_wrong(environment, tmp_path):
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_have_scripts(environment, shell):
-    done = subprocess.run([*MPCTL, "completion", shell], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*MPCTL, "completion", shell], env=environment, capture_output=True, text=True, check=True
+    )
     assert "_MPCTL_COMPLETE" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [["methods"], ["--help"], ["help", "exit-codes"], ["methods", "-o", "json"]])
+@pytest.mark.parametrize(
+    "arguments", [["methods"], ["--help"], ["help", "exit-codes"], ["methods", "-o", "json"]]
+)
 def test_a_reader_that_goes_away_is_no_error(environment, arguments):
     reading, writing = os.pipe()
     os.close(reading)
-    process = subprocess.Popen([*MPCTL, *arguments], env=environment, stdout=writing, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*MPCTL, *arguments], env=environment, stdout=writing, stderr=subprocess.PIPE
+    )
     os.close(writing)
     assert process.communicate(timeout=60) == (None, b"")
     assert process.returncode == 0
@@ -138,7 +175,9 @@ def command(ctx, ending):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("closed", [("stdout",), ("stderr",), ("stdout", "stderr")], ids=" and ".join)
+@pytest.mark.parametrize(
+    "closed", [("stdout",), ("stderr",), ("stdout", "stderr")], ids=" and ".join
+)
 @pytest.mark.parametrize(("ending", "code"), [("done", 0), ("rejected", 5), ("pipe", 1)])
 def test_work_that_nobody_reads_goes_on_and_ends_with_its_own_code(
     environment, tmp_path, closed, ending, code, unbuffered
@@ -163,7 +202,9 @@ def test_work_that_nobody_reads_goes_on_and_ends_with_its_own_code(
 
 
 @pytest.mark.parametrize("stream", [1, 2])
-@pytest.mark.parametrize("arguments", [["methods"], ["--help"], ["rollout", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["methods"], ["--help"], ["rollout", "--help"]], ids=" ".join
+)
 def test_a_closed_stream_is_no_error(environment, stream, arguments):
     command = ["sh", "-c", f'exec "$@" {stream}>&-', "sh", *MPCTL, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, check=False)
@@ -172,12 +213,19 @@ def test_a_closed_stream_is_no_error(environment, stream, arguments):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("arguments", [["methods"], ["--help"], ["rollout", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["methods"], ["--help"], ["rollout", "--help"]], ids=" ".join
+)
 def test_a_full_disk_is_named_once(environment, arguments, unbuffered):
     environment |= {"PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*MPCTL, *arguments], env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [*MPCTL, *arguments],
+            env=environment,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     error, hint = done.stderr.splitlines()
     assert (done.returncode, error.startswith("error: ")) == (1, True)
@@ -188,7 +236,9 @@ def test_a_full_disk_is_named_once(environment, arguments, unbuffered):
 def test_watching_ends_when_the_reader_goes_away(environment):
     reading, writing = os.pipe()
     os.close(reading)
-    process = subprocess.Popen([*MPCTL, "status", "-w"], env=environment, stdout=writing, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*MPCTL, "status", "-w"], env=environment, stdout=writing, stderr=subprocess.PIPE
+    )
     os.close(writing)
     assert process.communicate(timeout=60) == (None, b"")
     assert process.returncode == 0
@@ -200,7 +250,9 @@ def test_a_place_for_state_that_cannot_be_written_is_named(environment, tmp_path
     manifest.write_text(SERVICE)
     environment |= {"MPCTL_STATE_DIR": place, "MPCTL_VLLM": sys.executable}
     command = [*MPCTL, "local", "up", "-f", str(manifest)]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     error, hint = done.stderr.splitlines()
     assert error.startswith(f"error: {place}")
@@ -209,7 +261,9 @@ def test_a_place_for_state_that_cannot_be_written_is_named(environment, tmp_path
 
 def test_characters_that_the_locale_lacks_are_replaced(environment):
     environment |= {"PYTHONIOENCODING": "ascii:strict"}
-    done = subprocess.run([*MPCTL, "diff", "größe"], env=environment, capture_output=True, check=False)
+    done = subprocess.run(
+        [*MPCTL, "diff", "größe"], env=environment, capture_output=True, check=False
+    )
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == rb"error: service gr\xf6\xdfe: not found on this machine"
 
@@ -238,7 +292,10 @@ except Cancelled as error:
 def test_ctrl_c_once_cleans_up_and_explains_and_twice_stops_at_once(signals, printed):
     cleaning_s = "0" if signals == 1 else "60"
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, cleaning_s], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", INTERRUPTED, cleaning_s],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout.readline() == "in\n"
     process.send_signal(signal.SIGINT)
@@ -253,7 +310,11 @@ def test_ctrl_c_once_cleans_up_and_explains_and_twice_stops_at_once(signals, pri
 
 def test_watching_a_pipe_ends_well_with_ctrl_c(environment):
     process = subprocess.Popen(
-        [*MPCTL, "status", "-w"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*MPCTL, "status", "-w"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout.readline() == "no service is up\n"
     process.send_signal(signal.SIGINT)
@@ -263,9 +324,16 @@ def test_watching_a_pipe_ends_well_with_ctrl_c(environment):
 
 def test_watching_a_terminal_comes_back_from_the_alternate_screen(environment):
     ours, theirs = pty.openpty()
-    environment = {k: v for k, v in environment.items() if k not in ("CI", "COLUMNS")} | {"TERM": "xterm"}
+    environment = {k: v for k, v in environment.items() if k not in ("CI", "COLUMNS")} | {
+        "TERM": "xterm"
+    }
     process = subprocess.Popen(
-        [*MPCTL, "status", "-w"], env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        [*MPCTL, "status", "-w"],
+        env=environment,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
     )
     os.close(theirs)
     seen = b""
@@ -282,8 +350,13 @@ def test_watching_a_terminal_comes_back_from_the_alternate_screen(environment):
 
 
 def test_a_watch_of_nothing_says_so_and_ends_with_ctrl_c(environment, tmp_path):
-    watch = subprocess.Popen([*MPCTL, "watch"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    watch = subprocess.Popen(
+        [*MPCTL, "watch"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    )
     with watch:
-        assert watch.stderr.readline() == "no service is up yet; each event will be a line, until Ctrl-C\n"
+        assert (
+            watch.stderr.readline()
+            == "no service is up yet; each event will be a line, until Ctrl-C\n"
+        )
         watch.send_signal(signal.SIGINT)
     assert watch.returncode == 0

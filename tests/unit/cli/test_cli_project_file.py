@@ -35,7 +35,11 @@ REFUSED = frozenset(_REFUSED.split())
 def attack(cli):
     """A project file that names a kubeconfig whose credential plugin leaves a trace."""
     trace = cli.directory / "PWNED"
-    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", f"id > {trace}; exit 1"]}
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sh",
+        "args": ["-c", f"id > {trace}; exit 1"],
+    }
     kubeconfig = cli.directory / "evil.kubeconfig"
     kubeconfig.write_text(
         yaml.safe_dump(
@@ -56,7 +60,9 @@ def give_away(path, monkeypatch):
     if os.geteuid() == 0:
         os.chown(path, OTHER, OTHER)
     else:
-        monkeypatch.setattr(project_file, "current_account", lambda: Account(os.geteuid() + 1, None))
+        monkeypatch.setattr(
+            project_file, "current_account", lambda: Account(os.geteuid() + 1, None)
+        )
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda words: words[0])
@@ -98,7 +104,9 @@ def test_the_same_settings_in_the_user_file_do_run_the_plugin(attack):
 
 
 @pytest.mark.parametrize("part", ["mpctl.yaml", "folder", "repository"])
-def test_a_file_or_a_folder_up_to_the_repository_that_others_may_write_is_ignored(cli, monkeypatch, part):
+def test_a_file_or_a_folder_up_to_the_repository_that_others_may_write_is_ignored(
+    cli, monkeypatch, part
+):
     (cli.directory / ".git").mkdir()
     folder = cli.directory / "folder"
     folder.mkdir()
@@ -118,7 +126,10 @@ def test_a_symbolic_link_or_a_pipe_is_no_project_file(cli):
     (cli.directory / "other.yaml").write_text("quiet: true\n")
     path.symlink_to("other.yaml")
     done = cli("status")
-    assert (done.code, done.err.splitlines()[1]) == (2, "hint: replace the symbolic link by the file")
+    assert (done.code, done.err.splitlines()[1]) == (
+        2,
+        "hint: replace the symbolic link by the file",
+    )
     path.unlink()
     os.mkfifo(path)
     done = cli("status")
@@ -165,7 +176,9 @@ def test_a_refused_option_is_refused_at_the_top_or_below_each_of_its_commands(cl
             file = cli.project(text)
             done = cli("status")
             assert done.code == 2
-            assert done.err.startswith(f"error: {file}:{len(path) + 1}: {name}: a project file may not set this")
+            assert done.err.startswith(
+                f"error: {file}:{len(path) + 1}: {name}: a project file may not set this"
+            )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +194,12 @@ def test_a_refused_option_is_refused_at_the_top_or_below_each_of_its_commands(cl
         (0, 0, 0o040775, "can be written by group 0"),
         (1000, 1000, 0o100666, "can be written by every user"),
         (0, 0, 0o040777, "can be written by every user"),
-        (0, 0, 0o041777, None),  # a folder such as /tmp: who does not own a file there cannot replace it
+        (
+            0,
+            0,
+            0o041777,
+            None,
+        ),  # a folder such as /tmp: who does not own a file there cannot replace it
         (0, 0, 0o101777, "can be written by every user"),  # a file: the sticky bit means nothing
         (1000, 1000, 0o041777, "can be written by every user"),
         (1000, 1000, 0o120777, None),  # a symbolic link has no mode; it is not followed

@@ -96,7 +96,11 @@ def test_dashes_and_underscores_are_the_same(cli):
             ":1: concurrency: unknown setting",
             "it is an option of rollout, plan, bench run: write it below that name",
         ),
-        ("zzz: 8\n", ":1: zzz: unknown setting", "run 'mpctl help config' for the format of the file"),
+        (
+            "zzz: 8\n",
+            ":1: zzz: unknown setting",
+            "run 'mpctl help config' for the format of the file",
+        ),
         (
             "quiet: true\nrollback:\n\n  stratgy: in-place\n",
             ":4: stratgy: rollback has no option of this name",
@@ -105,7 +109,11 @@ def test_dashes_and_underscores_are_the_same(cli):
         ("rollback: 3\n", ":1: rollback: must be a mapping of the command's options", None),
         ("- a\n", ":1: must be a mapping of option names to values", None),
         ("quiet: [\n", ":2: not valid YAML: ", None),
-        ("quiet: true\nquiet: false\n", ':2: quiet: key "quiet" is defined twice in one mapping', None),
+        (
+            "quiet: true\nquiet: false\n",
+            ':2: quiet: key "quiet" is defined twice in one mapping',
+            None,
+        ),
         ("no-input: true\nno_input: true\n", ":2: no_input: is set twice", None),
         ("quiet: true\n---\nquiet: false\n", ":3: expected one document", None),
         ("a: 1\x00", ":1: not valid YAML: unprintable character", None),
@@ -126,7 +134,10 @@ def test_a_wrong_value_is_named_with_its_line(cli):
     path = cli.project("rollout:\n  requests: many\n")
     done = cli("rollout", "--spec", "ngram")
     assert done.code == 2
-    assert done.err.splitlines()[0] == f"error: {path}:2: --requests: 'many' is not a valid integer range"
+    assert (
+        done.err.splitlines()[0]
+        == f"error: {path}:2: --requests: 'many' is not a valid integer range"
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +145,10 @@ def test_a_wrong_value_is_named_with_its_line(cli):
     [
         ("quiet: [a]\n", ":1: --quiet: 'a' is not a valid boolean"),
         ("rollout:\n  set: [[a]]\n", ":2: set: must be a value or a list of values"),
-        ("rollout:\n  temperature: [[1], 2]\n", ":2: temperature: must be a value or a list of values"),
+        (
+            "rollout:\n  temperature: [[1], 2]\n",
+            ":2: temperature: must be a value or a list of values",
+        ),
         ("rollout:\n  temperature: [1, x]\n", ":2: --temperature: 'x' in '1,x' is no number"),
     ],
 )
@@ -168,7 +182,9 @@ def test_help_works_whatever_the_files_say(cli):
     assert cli("rollback").code == 2
 
 
-DOUBLING = "rollout:\n  l0: &l0 [a, a]\n" + "".join(f"  l{n}: &l{n} [*l{n - 1}, *l{n - 1}]\n" for n in range(1, 26))
+DOUBLING = "rollout:\n  l0: &l0 [a, a]\n" + "".join(
+    f"  l{n}: &l{n} [*l{n - 1}, *l{n - 1}]\n" for n in range(1, 26)
+)
 DEEP = "rollout:\n  spec: " + "[" * 3000 + "]" * 3000 + "\n"
 
 
@@ -178,7 +194,10 @@ DEEP = "rollout:\n  spec: " + "[" * 3000 + "]" * 3000 + "\n"
         (DOUBLING, "aliases make more than 1000000 values of this file"),
         ("rollout: &a {b: *a}\n", "alias *a has no anchor before it"),
         (DEEP, "the YAML is nested too deep"),
-        ("rollout:\n  spec: " + "{a: " * 3000 + "1" + "}" * 3000 + "\n", "the YAML is nested too deep"),
+        (
+            "rollout:\n  spec: " + "{a: " * 3000 + "1" + "}" * 3000 + "\n",
+            "the YAML is nested too deep",
+        ),
     ],
     ids=["doubling aliases", "an alias of itself", "3000 lists", "3000 mappings"],
 )
@@ -230,22 +249,42 @@ SIGNS = [
     "#",
     "---",
 ]
-ODD = ["%YAML 9.9\n", "\t", "\x00", "\ufeff", "\u2028", "1e999", "0x" + "f" * 5000, "~", "2026-99-99", "no"]
+ODD = [
+    "%YAML 9.9\n",
+    "\t",
+    "\x00",
+    "\ufeff",
+    "\u2028",
+    "1e999",
+    "0x" + "f" * 5000,
+    "~",
+    "2026-99-99",
+    "no",
+]
 FRAGMENTS = st.sampled_from([*NAMES, *SIGNS, *ODD])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda below: st.lists(below, max_size=4) | st.dictionaries(st.sampled_from(NAMES), below, max_size=4),
+    lambda below: (
+        st.lists(below, max_size=4) | st.dictionaries(st.sampled_from(NAMES), below, max_size=4)
+    ),
     max_leaves=12,
 )
-TEXTS = st.lists(FRAGMENTS, max_size=40).map("".join) | st.dictionaries(st.sampled_from(NAMES), VALUES).map(yaml.dump)
+TEXTS = st.lists(FRAGMENTS, max_size=40).map("".join) | st.dictionaries(
+    st.sampled_from(NAMES), VALUES
+).map(yaml.dump)
 
 
-@settings(max_examples=200, deadline=10_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=10_000, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(text=TEXTS, of_project=st.booleans())
 def test_whatever_a_settings_file_holds_mpctl_reads_it_or_names_it(cli, text, of_project):
     path = (cli.project if of_project else cli.user)(text)
     try:
-        for command in (("methods",), ("rollout", "--spec", "ngram", "--platform", "local", "-n", "none")):
+        for command in (
+            ("methods",),
+            ("rollout", "--spec", "ngram", "--platform", "local", "-n", "none"),
+        ):
             done = cli(*command)
             assert done.code in (0, 2), done.err
             assert "Traceback" not in done.err

@@ -17,7 +17,9 @@ TREE = Path(__file__).parents[3]
 def test_the_listing_names_every_command_once_below_its_topic(cli):
     out = cli("--help").out
     listing = out[out.index("\nRollout:") :]
-    assert re.findall(r"^  ([a-z]+)  ", listing, re.MULTILINE) == [n for n, (_, _, topic) in COMMANDS.items() if topic]
+    assert re.findall(r"^  ([a-z]+)  ", listing, re.MULTILINE) == [
+        n for n, (_, _, topic) in COMMANDS.items() if topic
+    ]
     assert re.findall(r"^([A-Z][a-z]+):$", out, re.MULTILINE) == [
         *("Options", "Rollout", "Inspect", "Platform", "Clouds", "Other")
     ]
@@ -60,7 +62,9 @@ def test_commands_that_texts_name_are_there():
     named = {path: re.findall(r"`mpctl ([a-z]+)", path.read_text()) for path in texts}
     assert len([path for path in named if named[path]]) > 20
     assert not {
-        path: set(names) - {*COMMANDS, "help"} for path, names in named.items() if {*names} - {*COMMANDS, "help"}
+        path: set(names) - {*COMMANDS, "help"}
+        for path, names in named.items()
+        if {*names} - {*COMMANDS, "help"}
     }
 
 
@@ -82,7 +86,9 @@ def test_a_plugin_of_kubectl_speaks_of_itself_as_such(cli, monkeypatch):
         assert done.out.startswith("Usage: kubectl mpctl rollback [OPTIONS]")
         assert "kubectl kubectl" not in done.out
         assert "  kubectl mpctl rollback qwen --to-revision 1" in done.out
-    assert cli("rollback").err.endswith("hint: run 'kubectl mpctl local up -f MANIFEST' to start one\n")
+    assert cli("rollback").err.endswith(
+        "hint: run 'kubectl mpctl local up -f MANIFEST' to start one\n"
+    )
     assert cli("status").err.endswith("next: kubectl mpctl local up -f MANIFEST\n")
     monkeypatch.setattr("sys.argv", ["mpctl"])
     assert "kubectl" not in cli("rollback", "--help").out.replace("kubeconfig", "")
@@ -122,7 +128,16 @@ def test_the_options_of_rollout_stand_in_sections_and_take_two_lines_at_most(cli
     text = cli("rollout", "--help").out
     options = options_of(text)
     assert list(dict.fromkeys(section for section, _ in options)) == [
-        *("Speculation", "Draft and staging", "Measurement", "Gate", "Traffic", "Execution", "Output", "Global"),
+        *(
+            "Speculation",
+            "Draft and staging",
+            "Measurement",
+            "Gate",
+            "Traffic",
+            "Execution",
+            "Output",
+            "Global",
+        ),
     ]
     assert len(options) > 50
     assert {name: lines for (_, name), lines in options.items() if not 1 <= len(lines) <= 2} == {}

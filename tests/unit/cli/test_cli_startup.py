@@ -11,7 +11,18 @@ from mpctl.cli import root, root_help
 from mpctl.cli.context import CliContext
 
 HEAVY = {
-    *("kubernetes", "vllm", "torch", "boto3", "google", "cdktf", "httpx", "yaml", "ruamel", "psutil"),
+    *(
+        "kubernetes",
+        "vllm",
+        "torch",
+        "boto3",
+        "google",
+        "cdktf",
+        "httpx",
+        "yaml",
+        "ruamel",
+        "psutil",
+    ),
     *("prometheus_client", "hypothesis", "asyncio", "subprocess", "ssl", "logging", "rich"),
 }
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -19,7 +30,9 @@ ROOT = Path(__file__).parent.parent.parent.parent
 
 def modules(tmp_path, *command):
     """Modules that a process loads, names as the interpreter reports them."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MPCTL_", "_MPCTL", "COLUMNS"))}
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("MPCTL_", "_MPCTL", "COLUMNS"))
+    }
     environment |= {"MPCTL_STATE_DIR": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *command],
@@ -58,12 +71,21 @@ def test_modules_loaded_beyond_python_and_click(tmp_path, arguments, needs_click
 
 def test_status_loads_neither_a_client_nor_what_measures(tmp_path):
     loaded = modules(tmp_path, "-m", "mpctl.cli.main", "status")
-    assert not loaded & {"httpx", "prometheus_client", "rich", "vllm", "torch", "mpctl.platform.local.meter"}
+    assert not loaded & {
+        "httpx",
+        "prometheus_client",
+        "rich",
+        "vllm",
+        "torch",
+        "mpctl.platform.local.meter",
+    }
 
 
 def rendered():
     """The root command's help as click makes it."""
-    ctx = root.cli.make_context("mpctl", ["status"], obj=CliContext("mpctl"), terminal_width=root.HELP_WIDTH - 2)
+    ctx = root.cli.make_context(
+        "mpctl", ["status"], obj=CliContext("mpctl"), terminal_width=root.HELP_WIDTH - 2
+    )
     return root.cli.get_help(ctx) + "\n"
 
 

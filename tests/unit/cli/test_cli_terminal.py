@@ -85,7 +85,9 @@ def test_a_redrawn_line_keeps_its_step_and_is_finished_before_anything_else(tty)
     terminal.update("loading")
     terminal.update("dropped: it comes at once")
     terminal.note("done")
-    assert tty.stderr.getvalue() == f"\r\x1b[K{'ready':<16}waiting\r\x1b[K{'ready':<16}loading\ndone\n"
+    assert (
+        tty.stderr.getvalue() == f"\r\x1b[K{'ready':<16}waiting\r\x1b[K{'ready':<16}loading\ndone\n"
+    )
 
 
 def test_elsewhere_steps_are_lines_and_updates_only_with_v(capsys):
@@ -100,9 +102,13 @@ def test_elsewhere_steps_are_lines_and_updates_only_with_v(capsys):
     ]
 
 
-PROGRESS = RoundProgress(3, 12, 40.0, 120.0, (("throughput ratio", "1.31x", "1.20 to 1.45"),), "undecided")
+PROGRESS = RoundProgress(
+    3, 12, 40.0, 120.0, (("throughput ratio", "1.31x", "1.20 to 1.45"),), "undecided"
+)
 SHORT = "3/12, at most 2 min left: throughput 1.31x (1.20 to 1.45)"
-LINE = "round 3 of at most 12, 40 s spent, at most 2 min left: throughput ratio 1.31x (1.20 to 1.45)"
+LINE = (
+    "round 3 of at most 12, 40 s spent, at most 2 min left: throughput ratio 1.31x (1.20 to 1.45)"
+)
 
 
 def test_a_round_is_a_line_without_a_terminal_and_its_blocks_are_not(capsys):
@@ -111,8 +117,15 @@ def test_a_round_is_a_line_without_a_terminal_and_its_blocks_are_not(capsys):
         terminal.step("measure", "block 1 of 24")
         terminal.step("measure", "block 2 of 24")
         terminal.round(PROGRESS)
-        expected = [f"{'measure':<16}block 1 of 24", *([f"{'':<16}block 2 of 24"] * verbose), f"{'measure':<16}{LINE}"]
-        assert capsys.readouterr().err.splitlines() == [*expected, *([f"{'':<16}undecided"] * verbose)]
+        expected = [
+            f"{'measure':<16}block 1 of 24",
+            *([f"{'':<16}block 2 of 24"] * verbose),
+            f"{'measure':<16}{LINE}",
+        ]
+        assert capsys.readouterr().err.splitlines() == [
+            *expected,
+            *([f"{'':<16}undecided"] * verbose),
+        ]
 
 
 def test_on_a_terminal_a_round_stays_on_the_line_of_its_blocks(tty):
@@ -162,7 +175,9 @@ def test_no_input_forbids_to_ask_even_on_a_terminal(tty):
     assert tty.stderr.getvalue() == ""
 
 
-@pytest.mark.parametrize(("answer", "agreed"), [("y", True), ("n", False), ("", False), (None, False)])
+@pytest.mark.parametrize(
+    ("answer", "agreed"), [("y", True), ("n", False), ("", False), (None, False)]
+)
 def test_the_answer_counts_and_ctrl_c_is_a_no(tty, monkeypatch, answer, agreed):
     tty = tty()
 
@@ -216,7 +231,11 @@ def test_columns_are_left_aligned_and_end_without_blanks():
     )
 
 
-TABLE = [["NAME", "STATE", "WHY"], ["a", "Ready", "nothing is wrong with it"], ["longer", "x", "because " * 4]]
+TABLE = [
+    ["NAME", "STATE", "WHY"],
+    ["a", "Ready", "nothing is wrong with it"],
+    ["longer", "x", "because " * 4],
+]
 
 
 def test_a_table_is_as_wide_as_its_page_and_a_pipe_has_a_line_per_row():
@@ -247,12 +266,16 @@ def test_a_table_that_would_be_hard_to_read_becomes_a_block_per_row():
 
 
 @given(
-    st.lists(st.lists(st.text("ab -/", max_size=60), min_size=4, max_size=4), min_size=2, max_size=6),
+    st.lists(
+        st.lists(st.text("ab -/", max_size=60), min_size=4, max_size=4), min_size=2, max_size=6
+    ),
     st.integers(40, 130),
 )
 def test_no_line_of_a_table_is_longer_than_its_page(rows, width):
     with page(width):
-        assert max(map(len, columns([["A", "B", "C", "D"], *rows]).splitlines()), default=0) <= width
+        assert (
+            max(map(len, columns([["A", "B", "C", "D"], *rows]).splitlines()), default=0) <= width
+        )
 
 
 def test_wide_output_keeps_a_line_per_row_on_a_terminal():
@@ -269,7 +292,10 @@ def test_messages_on_a_terminal_are_no_wider_than_it(tty, monkeypatch, columns):
     terminal.step("measure", "the candidate answers prompts " * 6)
     terminal.note("a note of many words " * 9)
     terminal.warn("careful " * 30)
-    terminal.error("it broke in " * 20, "run 'mpctl rollback qwen -n team-a --context production-europe' and then look")
+    terminal.error(
+        "it broke in " * 20,
+        "run 'mpctl rollback qwen -n team-a --context production-europe' and then look",
+    )
     terminal.next_command(
         "rollback qwen -n team-a --context production-europe --kubeconfig /etc/kube/conf   # restores"
     )
@@ -279,7 +305,9 @@ def test_messages_on_a_terminal_are_no_wider_than_it(tty, monkeypatch, columns):
 def test_a_wrapped_command_can_be_pasted(tty, monkeypatch):
     stream = tty().stderr
     monkeypatch.setenv("COLUMNS", "60")
-    command = "mpctl rollback qwen -n team-a --context production-europe --kubeconfig /etc/kube/config"
+    command = (
+        "mpctl rollback qwen -n team-a --context production-europe --kubeconfig /etc/kube/config"
+    )
     Terminal(color=False, live=False).error("it broke", f"run '{command}' to restore it")
     quoted = stream.getvalue().partition("'")[2].partition("'")[0]
     assert shlex.split(quoted.replace("\\\n", "")) == command.split()
@@ -291,16 +319,23 @@ def test_a_wrapped_command_can_be_pasted(tty, monkeypatch):
 
 def test_documents_have_a_kind_and_keep_their_characters():
     assert (
-        document("K", {"a": "é"}, "json") == '{\n  "apiVersion": "mpctl.dev/v1alpha1",\n  "kind": "K",\n  "a": "é"\n}'
+        document("K", {"a": "é"}, "json")
+        == '{\n  "apiVersion": "mpctl.dev/v1alpha1",\n  "kind": "K",\n  "a": "é"\n}'
     )
-    assert document("K", {"b": 1, "a": "é"}, "yaml") == "apiVersion: mpctl.dev/v1alpha1\nkind: K\nb: 1\na: é"
+    assert (
+        document("K", {"b": 1, "a": "é"}, "yaml")
+        == "apiVersion: mpctl.dev/v1alpha1\nkind: K\nb: 1\na: é"
+    )
 
 
 def test_our_name_in_hints():
     assert as_called("mpctl resume goes on, mpctl rollback undoes", "kubectl mpctl") == (
         "kubectl mpctl resume goes on, kubectl mpctl rollback undoes"
     )
-    assert as_called("did you mean kubectl mpctl rollout", "kubectl mpctl") == "did you mean kubectl mpctl rollout"
+    assert (
+        as_called("did you mean kubectl mpctl rollout", "kubectl mpctl")
+        == "did you mean kubectl mpctl rollout"
+    )
     assert as_called("pip install 'mpctl[local]'", "kubectl mpctl") == "pip install 'mpctl[local]'"
 
 

@@ -14,8 +14,16 @@ CASES = [
     (["rollout", "--sepc", "ngram"], "unknown option --sepc", "did you mean --spec"),
     (["status", "--zzz"], "unknown option --zzz", "run 'mpctl status --help' for the options"),
     (["rollout"], "--spec is required", "run 'mpctl rollout --help' for the options"),
-    (["local", "up"], "no service is up on this machine", "run 'mpctl local up -f MANIFEST' to start one"),
-    (["status", "a", "b"], "got unexpected extra argument (b)", "run 'mpctl status --help' for the options"),
+    (
+        ["local", "up"],
+        "no service is up on this machine",
+        "run 'mpctl local up -f MANIFEST' to start one",
+    ),
+    (
+        ["status", "a", "b"],
+        "got unexpected extra argument (b)",
+        "run 'mpctl status --help' for the options",
+    ),
     (
         ["rollout", "--spec", "ngram", "--strategy", "in-plac"],
         "--strategy: 'in-plac' is not one of auto, side-by-side, in-place; did you mean in-place",
@@ -48,8 +56,16 @@ CASES = [
         "run 'mpctl completion --help' for the options",
     ),
     (["status", "demo"], "service demo: not found on this machine", None),
-    (["rollback"], "no service is up on this machine", "run 'mpctl local up -f MANIFEST' to start one"),
-    (["-n", "team", "diff"], "no service is up in namespace team", "run 'mpctl local up -f MANIFEST' to start one"),
+    (
+        ["rollback"],
+        "no service is up on this machine",
+        "run 'mpctl local up -f MANIFEST' to start one",
+    ),
+    (
+        ["-n", "team", "diff"],
+        "no service is up in namespace team",
+        "run 'mpctl local up -f MANIFEST' to start one",
+    ),
     (
         ["rollout", "--spec", "ngram", "--dry-run", "server"],
         "--dry-run: the local platform has no server to ask",
@@ -65,7 +81,11 @@ CASES = [
         "--leader-elect: cannot be combined with --once, which ends after one judgement",
         None,
     ),
-    (["watch", "--once", "--interval", "0.2s"], "no service to watch is up", "run 'mpctl status -A' to list services"),
+    (
+        ["watch", "--once", "--interval", "0.2s"],
+        "no service to watch is up",
+        "run 'mpctl status -A' to list services",
+    ),
     (
         ["local", "up", "-f", "none.yaml"],
         "none.yaml: the manifest cannot be read: No such file or directory",
@@ -80,7 +100,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message", "hint"), CASES, ids=[" ".join(c[0]) for c in CASES])
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"), CASES, ids=[" ".join(c[0]) for c in CASES]
+)
 def test_what_is_wrong_and_what_to_type(cli, arguments, message, hint):
     done = cli(*arguments)
     assert done.code == 2
@@ -114,7 +136,9 @@ def test_a_group_without_a_command_prints_its_help_as_an_error(cli, arguments):
     assert done.err.startswith(f"Usage: {' '.join(['mpctl', *arguments])} [OPTIONS] COMMAND")
 
 
-@pytest.mark.parametrize("command", ["status", "rollout --spec ngram", "rollback", "diff", "history", "unlock"])
+@pytest.mark.parametrize(
+    "command", ["status", "rollout --spec ngram", "rollback", "diff", "history", "unlock"]
+)
 @pytest.mark.parametrize("place", ["before", "behind", "environment", "file"])
 def test_a_cluster_is_asked_for_where_none_is_named(cli, command, place):
     words = command.split()

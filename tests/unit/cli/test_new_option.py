@@ -35,7 +35,9 @@ def test_an_option_takes_one_declaration(tmp_path):
     commands, typed, variable, *help_ = copy.run(PROGRAM).splitlines()
     assert commands == "['rollout', 'bench run']"
     assert (typed, variable) == ("3", "5")
-    assert "--prompt-seed INTEGER RANGE Seed of the order. [default: 7; x>=0]" in " ".join(" ".join(help_).split())
+    assert "--prompt-seed INTEGER RANGE Seed of the order. [default: 7; x>=0]" in " ".join(
+        " ".join(help_).split()
+    )
     assert copy.touched == {"app/requests.py"}
 
 

@@ -68,7 +68,13 @@ def test_a_claim_of_the_runtime_is_a_claim_of_its_service():
 
 
 UNREADABLE = sorted(healthy())
-REQUIRED = {"name", "metadata", "driver", "pool", "device"}  # the API server refuses objects without them
+REQUIRED = {
+    "name",
+    "metadata",
+    "driver",
+    "pool",
+    "device",
+}  # the API server refuses objects without them
 
 
 @given(st.sets(st.sampled_from(UNREADABLE)))
@@ -98,14 +104,20 @@ def test_any_hole_in_the_objects_is_survived(data):
             break
         here = here[key]
     findings = diagnose(facts(copy.deepcopy(objects)))
-    assert [f.severity for f in findings] == sorted((f.severity for f in findings), key=SEVERITIES.index)
+    assert [f.severity for f in findings] == sorted(
+        (f.severity for f in findings), key=SEVERITIES.index
+    )
 
 
 def test_every_finding_is_documented_and_every_documented_one_exists():
     source = Path(plan_doctor.__file__).parent
     files = [*source.glob("*.py"), Path(drain.__file__), Path(probes.__file__)]
     calls = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
-    args = [n.args[0] for n in calls if isinstance(n, ast.Call) and getattr(n.func, "id", "") in ("Finding", "Symptom")]
+    args = [
+        n.args[0]
+        for n in calls
+        if isinstance(n, ast.Call) and getattr(n.func, "id", "") in ("Finding", "Symptom")
+    ]
     words = [c.value for name in args for c in ast.walk(name) if isinstance(c, ast.Constant)]
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "doctor.md").read_text()
     table = page[page.index("## Findings") : page.index("## Checks and kinds")]

@@ -60,7 +60,12 @@ def test_each_fault_is_found_and_nothing_else(name):
         ({"nvidia.com/gpu.present": "true"}, 2, True, "gpuResourcesEnabledOverride"),
         ({"nvidia.com/gpu.present": "true"}, 2, False, "taints"),
         ({"nvidia.com/gpu.present": "true"}, 0, True, "describe daemonset"),
-        ({"nvidia.com/gpu.present": "no", "cloud.google.com/gke-accelerator": "nvidia-l4"}, 2, True, "label the pool"),
+        (
+            {"nvidia.com/gpu.present": "no", "cloud.google.com/gke-accelerator": "nvidia-l4"},
+            2,
+            True,
+            "label the pool",
+        ),
     ],
 )
 def test_why_a_node_publishes_nothing(labels, landed, everywhere, word):
@@ -68,6 +73,8 @@ def test_why_a_node_publishes_nothing(labels, landed, everywhere, word):
     objects["resourceslices"] = [] if everywhere else [slice_of("gpu-b")]
     objects["nodes"] = [node("gpu-a", **labels), *([] if everywhere else [node("gpu-b")])]
     the(objects, "dra-daemonsets")["status"]["numberReady"] = landed
-    finding = next(f for f in diagnose(facts(objects)) if f.id == "dra-slices" and f.severity == "fail")
+    finding = next(
+        f for f in diagnose(facts(objects)) if f.id == "dra-slices" and f.severity == "fail"
+    )
     assert word in finding.fix
     assert finding.subject == "node gpu-a"

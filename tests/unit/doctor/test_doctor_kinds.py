@@ -32,11 +32,19 @@ def deployed(kind, *, replicas=1, rolling=None, status=(), pod_spec=None, **more
     """The objects of one service of a kind, and the selector of its pods."""
     template = {
         "metadata": {"labels": {"app": "chat"}},
-        "spec": {"terminationGracePeriodSeconds": 630, "containers": [engine(**more)], **(pod_spec or {})},
+        "spec": {
+            "terminationGracePeriodSeconds": 630,
+            "containers": [engine(**more)],
+            **(pod_spec or {}),
+        },
     }
     record = {
         "metadata": meta("chat", "chat"),
-        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "chat"}}, "template": template},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "chat"}},
+            "template": template,
+        },
         "status": {"conditions": list(status)},
     }
     if rolling is not None:
@@ -49,11 +57,17 @@ def deployed(kind, *, replicas=1, rolling=None, status=(), pod_spec=None, **more
         }
         return {"leaderworkersets": [record]}, {"leaderworkerset.sigs.k8s.io/name": "chat"}
     if kind == "InferenceService":
-        service = {"metadata": meta("chat", "chat"), "spec": {"predictor": {}}, "status": {"conditions": []}}
+        service = {
+            "metadata": meta("chat", "chat"),
+            "spec": {"predictor": {}},
+            "status": {"conditions": []},
+        }
         record["metadata"] = meta("chat-predictor", "chat", labels={ISVC: "chat"})
         return {"deployments": [record], "inferenceservices": [service]}, {ISVC: "chat"}
     if kind != "Deployment":
-        record["metadata"] |= {"ownerReferences": [{"kind": kind, "name": "chat", "controller": True}]}
+        record["metadata"] |= {
+            "ownerReferences": [{"kind": kind, "name": "chat", "controller": True}]
+        }
     return {"deployments": [record]}, {"app": "chat"}
 
 
@@ -68,7 +82,12 @@ def running(name, labels, host="gpu-a", **more):
 
 
 def waiting(name, labels, reason="0/2 nodes are available: 2 Insufficient nvidia.com/gpu."):
-    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}
+    scheduled = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": reason,
+    }
     return {
         "metadata": meta(name, "chat", labels=labels),
         "spec": {"containers": [LIMITED]},
@@ -107,9 +126,16 @@ def test_a_service_in_order_has_nothing_against_it(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pod_that_no_node_takes_is_a_failure(kind):
-    stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
+    stuck = {
+        "type": "Progressing",
+        "status": "False",
+        "reason": "ProgressDeadlineExceeded",
+        "message": "timed out",
+    }
     objects, labels = deployed(kind, status=[stuck])
-    (finding,) = [f for f in findings(objects, pods=[waiting("chat-1", labels)]) if f.severity == "fail"]
+    (finding,) = [
+        f for f in findings(objects, pods=[waiting("chat-1", labels)]) if f.severity == "fail"
+    ]
     assert finding.id == "not-ready" and finding.subject == f"{kind} chat/chat"
     assert "Insufficient nvidia.com/gpu" in finding.cause and "timed out" in finding.cause
 
@@ -117,8 +143,13 @@ def test_a_pod_that_no_node_takes_is_a_failure(kind):
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_a_service_that_serves_with_an_old_pod_while_a_new_one_waits_is_a_failure(kind):
     objects, labels = deployed(kind, status=[{"type": "Available", "status": "True"}])
-    (finding,) = [f for f in findings(objects, pods=[waiting("chat-2", labels)]) if f.severity == "fail"]
-    assert finding.id == "ready-but-stuck" and "reports Available, because an old pod serves" in finding.cause
+    (finding,) = [
+        f for f in findings(objects, pods=[waiting("chat-2", labels)]) if f.severity == "fail"
+    ]
+    assert (
+        finding.id == "ready-but-stuck"
+        and "reports Available, because an old pod serves" in finding.cause
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
@@ -134,8 +165,15 @@ def test_a_waiting_pod_of_a_service_in_knative_mode_is_found():
 
 def test_pods_that_a_quota_keeps_from_being_created_are_a_failure():
     message = 'pods "chat-1" is forbidden: exceeded quota: gpus'
-    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
-    (finding,) = [f for f in findings(deployed("Deployment", status=[failure])[0]) if f.severity == "fail"]
+    failure = {
+        "type": "ReplicaFailure",
+        "status": "True",
+        "reason": "FailedCreate",
+        "message": message,
+    }
+    (finding,) = [
+        f for f in findings(deployed("Deployment", status=[failure])[0]) if f.severity == "fail"
+    ]
     assert message in finding.cause
 
 
@@ -145,7 +183,11 @@ def test_a_readiness_that_passes_before_the_model_is_loaded_is_a_warning(kind, p
     assert ids(deployed(kind, readinessProbe=probe)[0]) == {"probe-tcp"}
 
 
-LIVENESS = {"httpGet": {"path": "/health", "port": 8000}, "initialDelaySeconds": 120, "periodSeconds": 10}
+LIVENESS = {
+    "httpGet": {"path": "/health", "port": 8000},
+    "initialDelaySeconds": 120,
+    "periodSeconds": 10,
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,20 +196,36 @@ LIVENESS = {"httpGet": {"path": "/health", "port": 8000}, "initialDelaySeconds":
     [
         ({"livenessProbe": LIVENESS}, 150),
         ({"livenessProbe": {"tcpSocket": {"port": 8000}}}, 30),
-        ({"livenessProbe": {"exec": {"command": ["curl", "localhost:8000/health"]}, "failureThreshold": 12}}, 120),
+        (
+            {
+                "livenessProbe": {
+                    "exec": {"command": ["curl", "localhost:8000/health"]},
+                    "failureThreshold": 12,
+                }
+            },
+            120,
+        ),
         ({"livenessProbe": LIVENESS, "startupProbe": {**READY, "failureThreshold": 6}}, 60),
     ],
 )
-def test_a_probe_that_kills_an_engine_that_starts_is_a_warning_with_the_lines_to_add(kind, probes, allowed):
+def test_a_probe_that_kills_an_engine_that_starts_is_a_warning_with_the_lines_to_add(
+    kind, probes, allowed
+):
     (finding,) = [f for f in findings(deployed(kind, **probes)[0]) if f.severity != "ok"]
     assert finding.id == "liveness-before-start" and f"allows {allowed} s" in finding.cause
-    assert "startupProbe: {" in finding.fix and '"periodSeconds": 10, "failureThreshold": 60' in finding.fix
+    assert (
+        "startupProbe: {" in finding.fix
+        and '"periodSeconds": 10, "failureThreshold": 60' in finding.fix
+    )
 
 
 @pytest.mark.parametrize(
     "probes",
     [
-        {"livenessProbe": LIVENESS, "startupProbe": {**READY, "periodSeconds": 10, "failureThreshold": 60}},
+        {
+            "livenessProbe": LIVENESS,
+            "startupProbe": {**READY, "periodSeconds": 10, "failureThreshold": 60},
+        },
         {"livenessProbe": {**LIVENESS, "initialDelaySeconds": 900}},
         {"livenessProbe": {**READY, "periodSeconds": 30, "failureThreshold": 30}},
     ],
@@ -195,7 +253,11 @@ def test_an_update_that_needs_a_second_gpu_where_none_is_free_is_a_warning(kind)
         (3, DEFAULT, True),  # 0.75 fewer is 0
         (4, DEFAULT, False),  # 1 fewer
         (1, {"maxSurge": 1, "maxUnavailable": 1}, False),
-        (1, {"maxSurge": 0, "maxUnavailable": "25%"}, False),  # neither more nor fewer: the controller takes 1 fewer
+        (
+            1,
+            {"maxSurge": 0, "maxUnavailable": "25%"},
+            False,
+        ),  # neither more nor fewer: the controller takes 1 fewer
         (2, {"maxSurge": "10%", "maxUnavailable": "49%"}, True),
         (2, {"maxSurge": "10%", "maxUnavailable": "50%"}, False),
         (0, DEFAULT, False),
@@ -240,7 +302,9 @@ def test_pods_of_other_namespaces_take_gpus_and_those_that_ended_do_not():
 
 def apart(labels, key="kubernetes.io/hostname", **more):
     term = {"labelSelector": {"matchLabels": labels}, "topologyKey": key, **more}
-    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    return {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    }
 
 
 @pytest.mark.parametrize(
@@ -249,7 +313,10 @@ def apart(labels, key="kubernetes.io/hostname", **more):
         (apart({"app": "chat"}), True),
         (apart({"app": "chat"}, "example.com/rack"), False),  # no node has that label
         (apart({"app": "chat"}, namespaces=["other"]), False),
-        (apart({"app": "chat"}, matchLabelKeys=["pod-template-hash"]), False),  # pods of the same form alone
+        (
+            apart({"app": "chat"}, matchLabelKeys=["pod-template-hash"]),
+            False,
+        ),  # pods of the same form alone
         (apart({"app": "else"}), False),
     ],
 )
@@ -258,7 +325,9 @@ def test_a_required_anti_affinity_against_its_own_pods_counts(pod_spec, found):
     pods = [running("chat-1", {**labels, "pod-template-hash": "abc"})]
     actual = findings(objects, nodes=[with_gpus("gpu-a", "4")], pods=pods)
     assert [f.id for f in actual if f.severity != "ok"] == (["surge-deadlock"] if found else [])
-    assert not found or "podAntiAffinity" in next(f.cause for f in actual if f.id == "surge-deadlock")
+    assert not found or "podAntiAffinity" in next(
+        f.cause for f in actual if f.id == "surge-deadlock"
+    )
 
 
 def test_a_required_anti_affinity_of_another_pod_counts():
@@ -289,19 +358,30 @@ def test_a_quota_without_room_for_one_more_pod_is_a_warning(kind):
     objects, _ = deployed(kind, **LIMITED)
     quotas = {"resourcequotas": [quota("1")], "limitranges": []}
     (finding,) = [f for f in findings(objects, **quotas) if f.severity != "ok"]
-    assert finding.id == "quota-full" and "ResourceQuota gpus has no room for 1 more pod" in finding.cause
+    assert (
+        finding.id == "quota-full"
+        and "ResourceQuota gpus has no room for 1 more pod" in finding.cause
+    )
     assert ids(objects, resourcequotas=[quota("1", "2")], limitranges=[]) == set()
     quotas["resourcequotas"][0]["metadata"]["namespace"] = "other"
     assert ids(objects, **quotas) == set()
 
 
 GROUPS = {"apps": ("v1",)}
-NO_KSERVE = {name: [] for name in healthy() if name.startswith("kserve") or name.endswith("webhookconfigurations")}
+NO_KSERVE = {
+    name: []
+    for name in healthy()
+    if name.startswith("kserve") or name.endswith("webhookconfigurations")
+}
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "VLLMRuntime", "LeaderWorkerSet"])
 def test_no_kserve_is_a_note_where_no_service_of_kserve_is_in_scope(kind):
-    found = [f for f in findings(deployed(kind, **LIMITED)[0], groups=GROUPS, **NO_KSERVE) if f.severity != "ok"]
+    found = [
+        f
+        for f in findings(deployed(kind, **LIMITED)[0], groups=GROUPS, **NO_KSERVE)
+        if f.severity != "ok"
+    ]
     assert [(f.id, f.severity) for f in found] == [("kserve-missing", "note")]
     assert "install" not in found[0].fix
     record = "LeaderWorkerSet" if kind == "LeaderWorkerSet" else kind
@@ -326,12 +406,19 @@ def test_two_autoscalers_and_a_missing_budget_are_found_for_every_kind(kind):
 
 @pytest.mark.parametrize("kind", ["Deployment", "LLMInferenceService", "VLLMRuntime"])
 def test_a_candidate_that_is_left_is_found_for_every_kind(kind):
-    plural = {"Deployment": "deployments", "LLMInferenceService": "llminferenceservices", "VLLMRuntime": "vllmruntimes"}
+    plural = {
+        "Deployment": "deployments",
+        "LLMInferenceService": "llminferenceservices",
+        "VLLMRuntime": "vllmruntimes",
+    }
     arm = {"mpctl.dev/arm": "arm-1"}
     labels = {"mpctl.dev/service": "chat", "app.kubernetes.io/managed-by": "mpctl"}
     candidate = {"metadata": meta("chat-arm-1", "chat", labels=labels, annotations=arm), "spec": {}}
     (finding,) = [f for f in findings({plural[kind]: [candidate]}) if f.severity != "ok"]
-    assert finding.id == "candidate-orphan" and f"kubectl delete {kind.lower()} chat-arm-1" in finding.fix
+    assert (
+        finding.id == "candidate-orphan"
+        and f"kubectl delete {kind.lower()} chat-arm-1" in finding.fix
+    )
 
 
 def test_a_pod_that_its_claims_keep_waiting_is_named():
@@ -340,5 +427,9 @@ def test_a_pod_that_its_claims_keep_waiting_is_named():
     ignored["metadata"]["labels"] = labels
     ignored["spec"].pop("nodeName")
     ignored["status"] = {"phase": "Pending"}
-    (finding,) = [f for f in findings(objects, pods=[ignored], resourceclaimtemplates=[]) if f.severity == "fail"]
+    (finding,) = [
+        f
+        for f in findings(objects, pods=[ignored], resourceclaimtemplates=[])
+        if f.severity == "fail"
+    ]
     assert "ResourceClaimTemplate one-l4 not found" in finding.cause

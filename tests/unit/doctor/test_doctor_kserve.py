@@ -55,6 +55,8 @@ def test_kserve_version_from_the_schema_where_no_image_tells(fields, severity, w
     the(objects, "kserve-deployments")["spec"]["template"]["spec"]["containers"][0]["image"] = (
         "mirror/kserve@sha256:0123"
     )
-    finding = next(f for f in diagnose(facts(objects, kserve_fields=fields)) if f.id == "kserve-version")
+    finding = next(
+        f for f in diagnose(facts(objects, kserve_fields=fields)) if f.id == "kserve-version"
+    )
     assert finding.severity == severity
     assert word in finding.cause

@@ -25,7 +25,12 @@ def grace_of_kubernetes(o):
 def workload(name, *, owner=None):
     """A Deployment with an engine that aborts what it serves, made by nobody or by a controller."""
     ready = {"httpGet": {"path": "/health", "port": 8000}}
-    engine = {"name": "main", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=m"], "readinessProbe": ready}
+    engine = {
+        "name": "main",
+        "image": "vllm/vllm-openai:v0.32.0",
+        "args": ["--model=m"],
+        "readinessProbe": ready,
+    }
     owners = [{"kind": owner, "name": "big", "controller": True}] if owner else []
     template = {"spec": {"containers": [engine]}}
     return {"metadata": meta(name, "chat", ownerReferences=owners), "spec": {"template": template}}
@@ -51,7 +56,10 @@ def leader_worker_set_that_aborts(o):
 @fault(("no-disruption-budget", "warn"))
 def replicas_that_one_drain_evicts(o):
     the(o, "deployments")["spec"]["replicas"] = 2
-    other = {"metadata": meta("other", "chat"), "spec": {"selector": {"matchLabels": {"app": "other"}}}}
+    other = {
+        "metadata": meta("other", "chat"),
+        "spec": {"selector": {"matchLabels": {"app": "other"}}},
+    }
     o["poddisruptionbudgets"] = [other, {"metadata": meta("none", "chat"), "spec": {}}]
 
 
@@ -77,7 +85,14 @@ def surge_pod_that_never_schedules(o):
     reason = "0/2 nodes are available: 2 cannot allocate all claims."
     extra["status"] = {
         "phase": "Pending",
-        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}],
+        "conditions": [
+            {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": reason,
+            }
+        ],
     }
     o["pods"].append(extra)
 
@@ -96,7 +111,9 @@ def new_pod_crashes(o):
     extra = pod("qwen-predictor-2")
     extra["status"]["conditions"] = [{"type": "PodScheduled", "status": "True"}]
     waiting = {"waiting": {"reason": "CrashLoopBackOff"}}
-    extra["status"]["containerStatuses"] = [{"name": "kserve-container", "restartCount": 4, "state": waiting}]
+    extra["status"]["containerStatuses"] = [
+        {"name": "kserve-container", "restartCount": 4, "state": waiting}
+    ]
     o["pods"].append(extra)
 
 
@@ -104,14 +121,24 @@ def new_pod_crashes(o):
 def deadline_exceeded(o):
     the(o, "inferenceservices")["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     the(o, "deployments")["status"]["conditions"] = [
-        {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "has timed out"}
+        {
+            "type": "Progressing",
+            "status": "False",
+            "reason": "ProgressDeadlineExceeded",
+            "message": "has timed out",
+        }
     ]
 
 
 @fault(("surge-deadlock", "warn"))
 def last_gpu_and_default_strategy(o):
-    the(o, "deployments")["spec"]["strategy"]["rollingUpdate"] = {"maxSurge": "25%", "maxUnavailable": "25%"}
-    taken = [{"driver": "gpu.nvidia.com", "pool": name, "device": "gpu-0"} for name in ("gpu-a", "gpu-b")]
+    the(o, "deployments")["spec"]["strategy"]["rollingUpdate"] = {
+        "maxSurge": "25%",
+        "maxUnavailable": "25%",
+    }
+    taken = [
+        {"driver": "gpu.nvidia.com", "pool": name, "device": "gpu-0"} for name in ("gpu-a", "gpu-b")
+    ]
     o["resourceclaims"] = [
         {"metadata": meta("c", "chat"), "status": {"allocation": {"devices": {"results": taken}}}},
     ]
@@ -138,7 +165,9 @@ NGRAM = '{"method": "ngram", "num_speculative_tokens": 3}'
 @fault(("known-bad-kb01", "fail"), ("known-bad", "warn"))
 def ngram_on_a_hybrid_model(o):
     container(o)["args"] += ["--model=/mnt/models", f"--speculative-config={NGRAM}"]
-    the(o, "inferenceservices")["spec"]["predictor"]["model"] = {"storageUri": "hf://Qwen/Qwen3.6-35B-A3B"}
+    the(o, "inferenceservices")["spec"]["predictor"]["model"] = {
+        "storageUri": "hf://Qwen/Qwen3.6-35B-A3B"
+    }
 
 
 def speculating(name, model, *, owner=None, release="0.28.0", **more):
@@ -163,7 +192,9 @@ def ngram_on_a_hybrid_model_in_a_deployment(o):
 @fault(("known-bad-kb01", "fail"), ("known-bad", "warn"))
 def ngram_on_a_hybrid_model_behind_a_start_script_of_kserve(o):
     script = ["/bin/bash", "-c", 'eval "vllm serve /mnt/models ${VLLM_ADDITIONAL_ARGS} $@"']
-    o["deployments"].append(speculating("big", "Qwen/Qwen3.5-9B", owner="LLMInferenceService", command=script))
+    o["deployments"].append(
+        speculating("big", "Qwen/Qwen3.5-9B", owner="LLMInferenceService", command=script)
+    )
 
 
 @fault(("known-bad-kb01", "fail"), ("known-bad", "warn"))

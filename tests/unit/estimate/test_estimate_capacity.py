@@ -17,7 +17,11 @@ def listing() -> Any:
 
 
 def node_of(document: Any, name: str) -> Any:
-    return next(item for item in document["items"] if item["kind"] == "Node" and item["metadata"]["name"] == name)
+    return next(
+        item
+        for item in document["items"]
+        if item["kind"] == "Node" and item["metadata"]["name"] == name
+    )
 
 
 def test_devices_from_slices_and_allocations_from_claims() -> None:
@@ -41,12 +45,16 @@ def test_a_node_that_takes_no_pods_has_nothing_free(change: str) -> None:
 
 def test_a_gpu_node_without_a_slice_is_named_with_the_reason() -> None:
     document = listing()
-    document["items"] = [item for item in document["items"] if item["metadata"]["name"] != "gpu-b-gpu"]
+    document["items"] = [
+        item for item in document["items"] if item["metadata"]["name"] != "gpu-b-gpu"
+    ]
     nodes = gpu_nodes([document])
     assert not nodes[1].published
     fits, reasons = assess_fit(Need(1), nodes)
     assert not fits
-    assert any("gpu-b publish no ResourceSlice" in reason and "#7530" in reason for reason in reasons)
+    assert any(
+        "gpu-b publish no ResourceSlice" in reason and "#7530" in reason for reason in reasons
+    )
 
 
 def test_a_claim_of_another_driver_takes_nothing() -> None:
@@ -57,7 +65,9 @@ def test_a_claim_of_another_driver_takes_nothing() -> None:
 
 
 def test_gpus_of_one_replica_must_be_on_one_node() -> None:
-    nodes = gpu_nodes([{"items": [item for item in LISTING["items"] if item["kind"] != "ResourceClaim"]}])
+    nodes = gpu_nodes(
+        [{"items": [item for item in LISTING["items"] if item["kind"] != "ResourceClaim"]}]
+    )
     assert assess_fit(Need(2, 1), nodes)[0]
     fits, reasons = assess_fit(Need(1, 2), nodes)
     assert not fits

@@ -7,14 +7,23 @@ import textwrap
 
 import pytest
 
-from mpctl.estimate import ModelFacts, TokenizerDigests, describe_model, facts_of, runs_v2, target_name_of
+from mpctl.estimate import (
+    ModelFacts,
+    TokenizerDigests,
+    describe_model,
+    facts_of,
+    runs_v2,
+    target_name_of,
+)
 from mpctl.estimate.facts import loaded_gib
 from mpctl.estimate.shape import Shape
 from mpctl.manifest import load, select
 from mpctl.methods import build
 from mpctl.methods.preflight.checks import match
 
-THINKS = "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>{% endif %}"
+THINKS = (
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>{% endif %}"
+)
 NGRAM, _ = build("ngram")
 
 
@@ -57,7 +66,10 @@ def facts(*args, model="Qwen/Qwen2.5-7B", **known):
         (("--max-model-len=1g",), None, 1_000_000_000),
         (("--max-model-len=1G",), None, 1_073_741_824),
         # what is no number says nothing
-        *(((f"--max-model-len={word}",), ModelFacts(context=40960), 40960) for word in ("auto", "-1", "8kb", "k", "")),
+        *(
+            ((f"--max-model-len={word}",), ModelFacts(context=40960), 40960)
+            for word in ("auto", "-1", "8kb", "k", "")
+        ),
         (("--max-model-len=auto",), None, None),
     ],
 )
@@ -150,7 +162,11 @@ def test_facts_from_the_command_line(args, name, value):
         ((), ModelFacts(), None),
         (("--quantization=fp8",), None, None),
         (("-q", "bitsandbytes"), ModelFacts(quantization="none", weight_bytes=2**30), None),
-        (("--quantization=awq_marlin",), ModelFacts(quantization="awq", weight_bytes=8 * 2**30), 8.0),
+        (
+            ("--quantization=awq_marlin",),
+            ModelFacts(quantization="awq", weight_bytes=8 * 2**30),
+            8.0,
+        ),
     ],
 )
 def test_what_the_targets_weights_take_once_they_are_loaded(args, target, gib):
@@ -159,7 +175,9 @@ def test_what_the_targets_weights_take_once_they_are_loaded(args, target, gib):
 
 
 def test_what_was_measured_elsewhere_is_passed_on():
-    draft = ModelFacts(family="llama", context=2048, params_b=0.5, tokenizer_digest="d", draft_kind="eagle3")
+    draft = ModelFacts(
+        family="llama", context=2048, params_b=0.5, tokenizer_digest="d", draft_kind="eagle3"
+    )
     actual_facts = facts_of(
         service(),
         engine_version="0.32.0",
@@ -169,7 +187,11 @@ def test_what_was_measured_elsewhere_is_passed_on():
         temperature=0.0,
     )
     assert (actual_facts.engine_version, actual_facts.draft.draft_kind) == ("0.32.0", "eagle3")
-    assert (actual_facts.draft.context, actual_facts.draft.params_b, actual_facts.draft.family) == (2048, 0.5, "llama")
+    assert (actual_facts.draft.context, actual_facts.draft.params_b, actual_facts.draft.family) == (
+        2048,
+        0.5,
+        "llama",
+    )
     assert (actual_facts.target.tokenizer_digest, actual_facts.draft.tokenizer_digest) == ("t", "d")
     assert (actual_facts.concurrency, actual_facts.temperature) == (8, 0.0)
 
@@ -184,7 +206,10 @@ QWEN3 = {
 
 def test_a_plain_checkpoint():
     model = describe_model(
-        QWEN3, weight_bytes=16_000_000_000, tokenizer=TokenizerDigests("t", "a"), chat_template=THINKS
+        QWEN3,
+        weight_bytes=16_000_000_000,
+        tokenizer=TokenizerDigests("t", "a"),
+        chat_template=THINKS,
     )
     assert model == ModelFacts(
         family="qwen3",
@@ -232,7 +257,14 @@ def test_classes_that_generate_no_text_are_told_by_their_names(classes, found):
 
 def test_an_empty_config_knows_nothing():
     model = describe_model({})
-    known = (model.family, model.context, model.params_b, model.template_thinks, model.draft_kind, model.mtp_layers)
+    known = (
+        model.family,
+        model.context,
+        model.params_b,
+        model.template_thinks,
+        model.draft_kind,
+        model.mtp_layers,
+    )
     assert known == (None,) * 6
 
 
@@ -253,7 +285,13 @@ def test_parameters_only_where_size_and_width_are_known(changes, weight_bytes, p
 
 
 @pytest.mark.parametrize(
-    ("key", "moe"), [("num_experts", True), ("num_local_experts", True), ("n_routed_experts", True), ("experts", False)]
+    ("key", "moe"),
+    [
+        ("num_experts", True),
+        ("num_local_experts", True),
+        ("n_routed_experts", True),
+        ("experts", False),
+    ],
 )
 def test_experts(key, moe):
     assert describe_model({**QWEN3, key: 64}).moe is moe
@@ -267,7 +305,10 @@ def test_experts(key, moe):
         (THINKS, True),
         ("{{ messages }}", False),
         ("{{ messages }}{{ enable_thinking }}", False),
-        ("{{ messages }}<think>", None),  # opened always, or only parsed: the text alone does not tell
+        (
+            "{{ messages }}<think>",
+            None,
+        ),  # opened always, or only parsed: the text alone does not tell
         ("", False),
     ],
 )
@@ -327,7 +368,10 @@ def test_a_mask_token_for_drafting_in_one_pass(config, named):
 
 
 W4 = {"weights": {"type": "int", "num_bits": 4}, "input_activations": None}
-W8 = {"weights": {"type": "float", "num_bits": 8}, "input_activations": {"type": "float", "num_bits": 8}}
+W8 = {
+    "weights": {"type": "float", "num_bits": 8},
+    "input_activations": {"type": "float", "num_bits": 8},
+}
 
 
 @pytest.mark.parametrize(
@@ -336,12 +380,21 @@ W8 = {"weights": {"type": "float", "num_bits": 8}, "input_activations": {"type":
         ({"quant_method": "fp8"}, "fp8"),
         ({"quant_method": "compressed-tensors"}, None),
         ({"quant_method": "compressed-tensors", "config_groups": {}}, None),
-        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": W8}}, "compressed-tensors float w8a8"),
+        (
+            {"quant_method": "compressed-tensors", "config_groups": {"group_0": W8}},
+            "compressed-tensors float w8a8",
+        ),
         (
             {"quant_method": "compressed-tensors", "config_groups": {"group_0": W8, "group_1": W4}},
             "compressed-tensors float w8a8 int w4a16",
         ),
-        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": W8, "group_1": None}}, None),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": W8, "group_1": None},
+            },
+            None,
+        ),
     ],
 )
 def test_a_format_of_many_schemes_is_known_by_them(written, found):
@@ -360,11 +413,16 @@ def test_a_format_of_many_schemes_is_known_by_them(written, found):
 )
 def test_the_same_format_is_not_the_same_quantisation(ours, theirs, flag, verdict):
     target, draft = (
-        describe_model({"quantization_config": {"quant_method": "compressed-tensors", "config_groups": groups}})
+        describe_model(
+            {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": groups}}
+        )
         for groups in (ours, theirs)
     )
     spec, _ = build("eagle3", draft="/models/draft")
-    verdicts_by_id = {one.id: one.verdict for one in match(spec, facts_of(service(*flag), target=target, draft=draft))}
+    verdicts_by_id = {
+        one.id: one.verdict
+        for one in match(spec, facts_of(service(*flag), target=target, draft=draft))
+    }
     assert verdicts_by_id["quantization-mismatch"] == verdict
 
 
@@ -405,7 +463,11 @@ TRITON = "WARNING [vllm.py:725] Model Runner V2 requires Triton; using the V1 mo
     [
         ("", TRITON, False),
         ("", "INFO [gpu_worker.py:518] Using V2 Model Runner", True),
-        ("", "Model Runner V2 does not yet support speculative method 'suffix'; using the V1 model runner", None),
+        (
+            "",
+            "Model Runner V2 does not yet support speculative method 'suffix'; using the V1 model runner",
+            None,
+        ),
         ("", None, None),
         ("      env: [{name: VLLM_USE_V2_MODEL_RUNNER, value: '0'}]\n", None, False),
         ("      env: [{name: VLLM_USE_V2_MODEL_RUNNER, value: '1'}]\n", TRITON, True),
@@ -420,7 +482,11 @@ def test_which_model_runner_serves(env, log, v2):
     [
         ((), "Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
         ((), "/mnt/models", None),
-        (("--served-model-name=Qwen/Qwen3-8B",), "/mnt/models", None),  # clients are told it; it may be any
+        (
+            ("--served-model-name=Qwen/Qwen3-8B",),
+            "/mnt/models",
+            None,
+        ),  # clients are told it; it may be any
         (("--served-model-name=chat",), "/mnt/models", None),
         ((), "./here", None),
         ((), "$MODEL", None),
@@ -458,9 +524,13 @@ def test_the_targets_name_from_its_storage():
 def test_heads_that_run_under_another_methods_name_are_told_by_their_architecture(config, kind):
     model = describe_model({**config, "block_size": 8})
     assert (model.draft_kind, model.block_size) == (kind, 8)
-    assert model.architectures == (tuple(config["architectures"]) if "architectures" in config else None)
+    assert model.architectures == (
+        tuple(config["architectures"]) if "architectures" in config else None
+    )
 
 
 def test_the_block_size_may_stand_in_a_part_of_the_configuration():
-    model = describe_model({"architectures": ["DFlashDraftModel"], "dflash_config": {"block_size": 16}})
+    model = describe_model(
+        {"architectures": ["DFlashDraftModel"], "dflash_config": {"block_size": 16}}
+    )
     assert model.block_size == 16

@@ -16,7 +16,10 @@ PLAIN = Behavior(0, (Policy(15, percent=100), Policy(15, pods=4)), 300, (Policy(
         ([3000, 0], 3),
         ([0, 0], 0),
         ([4000, None], 4),  # the missing pod counts as 0: 4000 / 2 = 2000, twice the target
-        ([1500, None], 2),  # counted as 0 the ratio falls below 1: no change, never the other direction
+        (
+            [1500, None],
+            2,
+        ),  # counted as 0 the ratio falls below 1: no change, never the other direction
         ([500, None], 2),  # counted as the target: 750 on the mean of two, ceil(1.5)
         ([None, None], 2),
     ],
@@ -36,7 +39,14 @@ def run(loads: list[tuple[float, float]], limits: Limits, replicas: int) -> list
 
 def test_scaling_up_waits_for_two_syncs_and_then_at_most_doubles_in_a_cold_start() -> None:
     limits = Limits(1000, 1, 16)
-    loads = [(0.0, 0.0), (15.0, 9000.0), (30.0, 9000.0), (45.0, 9000.0), (60.0, 9000.0), (240.0, 9000.0)]
+    loads = [
+        (0.0, 0.0),
+        (15.0, 9000.0),
+        (30.0, 9000.0),
+        (45.0, 9000.0),
+        (60.0, 9000.0),
+        (240.0, 9000.0),
+    ]
     assert run(loads, limits, 2) == [2, 2, 4, 4, 4, 8]
 
 

@@ -37,29 +37,104 @@ LLAMA1 = Shape(16, 2048, 32, 8, 64, 128256, 8192, 1.24)
 # tomasruizt/vllm-scripts at d94d714: target, draft KV bytes per token, TP, logged GiB for KV, logged tokens.
 LOGGED = [
     ("32B alone", QWEN32, lambda tp: 0, 1, 16.91, 69232),
-    ("32B eagle3", QWEN32, lambda tp: Head(QWEN32).kv_bytes_per_token(tensor_parallel=tp), 1, 11.72, 47264),
-    ("32B with 1.7B", QWEN32, lambda tp: QWEN17.kv_bytes_per_token(tensor_parallel=tp), 1, 11.42, 32528),
-    ("32B with 4B", QWEN32, lambda tp: QWEN4.kv_bytes_per_token(tensor_parallel=tp), 1, 7.08, 18560),
+    (
+        "32B eagle3",
+        QWEN32,
+        lambda tp: Head(QWEN32).kv_bytes_per_token(tensor_parallel=tp),
+        1,
+        11.72,
+        47264,
+    ),
+    (
+        "32B with 1.7B",
+        QWEN32,
+        lambda tp: QWEN17.kv_bytes_per_token(tensor_parallel=tp),
+        1,
+        11.42,
+        32528,
+    ),
+    (
+        "32B with 4B",
+        QWEN32,
+        lambda tp: QWEN4.kv_bytes_per_token(tensor_parallel=tp),
+        1,
+        7.08,
+        18560,
+    ),
     ("70B alone, TP 2", LLAMA70, lambda tp: 0, 2, 4.03, 26432),
-    ("70B with 1B, TP 2", LLAMA70, lambda tp: LLAMA1.kv_bytes_per_token(tensor_parallel=tp), 2, 2.5, 14864),
-    ("70B eagle3, TP 2", LLAMA70, lambda tp: Head(LLAMA70).kv_bytes_per_token(tensor_parallel=tp), 2, 2.05, 13280),
+    (
+        "70B with 1B, TP 2",
+        LLAMA70,
+        lambda tp: LLAMA1.kv_bytes_per_token(tensor_parallel=tp),
+        2,
+        2.5,
+        14864,
+    ),
+    (
+        "70B eagle3, TP 2",
+        LLAMA70,
+        lambda tp: Head(LLAMA70).kv_bytes_per_token(tensor_parallel=tp),
+        2,
+        2.05,
+        13280,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "target", "draft", "tp", "gib", "logged"), LOGGED, ids=[row[0] for row in LOGGED])
+@pytest.mark.parametrize(
+    ("name", "target", "draft", "tp", "gib", "logged"), LOGGED, ids=[row[0] for row in LOGGED]
+)
 def test_the_logged_pools_within_one_percent(name, target, draft, tp, gib, logged):
-    actual_pool_tokens = pool_tokens(gib * GIB, target.kv_bytes_per_token(tensor_parallel=tp), draft(tp))
+    actual_pool_tokens = pool_tokens(
+        gib * GIB, target.kv_bytes_per_token(tensor_parallel=tp), draft(tp)
+    )
     assert actual_pool_tokens == pytest.approx(logged, rel=0.01)
 
 
 # Draft, its logged loaded GiB on one GPU, pool after as logged; from the same logs.
 JOINED = [
-    (QWEN32, DraftMemory(2.91, 4096), Served(5000, 93.1, 0.9, 1024), KvLog("GPU", 69232, 16.91), 47264),
-    (QWEN32, DraftMemory(3.21, 114688), Served(5000, 93.1, 0.9, 1024), KvLog("GPU", 69232, 16.91), 32528),
-    (QWEN32, DraftMemory(7.55, 147456), Served(5000, 93.1, 0.9, 1024), KvLog("GPU", 69232, 16.91), 18560),
-    (LLAMA70, DraftMemory(1.17, 16384), Served(5000, 79.1, 0.9, 256, 2), KvLog("GPU", 26432, 4.03), 14864),
-    (LLAMA70, DraftMemory(1.61, 2048), Served(5000, 79.1, 0.9, 256, 2), KvLog("GPU", 26432, 4.03), 13280),
-    (QWEN32, DraftMemory(3.21, 114688), Served(5000, 79.1, 0.9, 1), KvLog("GPU", 34992, 8.54), 15456),
+    (
+        QWEN32,
+        DraftMemory(2.91, 4096),
+        Served(5000, 93.1, 0.9, 1024),
+        KvLog("GPU", 69232, 16.91),
+        47264,
+    ),
+    (
+        QWEN32,
+        DraftMemory(3.21, 114688),
+        Served(5000, 93.1, 0.9, 1024),
+        KvLog("GPU", 69232, 16.91),
+        32528,
+    ),
+    (
+        QWEN32,
+        DraftMemory(7.55, 147456),
+        Served(5000, 93.1, 0.9, 1024),
+        KvLog("GPU", 69232, 16.91),
+        18560,
+    ),
+    (
+        LLAMA70,
+        DraftMemory(1.17, 16384),
+        Served(5000, 79.1, 0.9, 256, 2),
+        KvLog("GPU", 26432, 4.03),
+        14864,
+    ),
+    (
+        LLAMA70,
+        DraftMemory(1.61, 2048),
+        Served(5000, 79.1, 0.9, 256, 2),
+        KvLog("GPU", 26432, 4.03),
+        13280,
+    ),
+    (
+        QWEN32,
+        DraftMemory(3.21, 114688),
+        Served(5000, 79.1, 0.9, 1),
+        KvLog("GPU", 34992, 8.54),
+        15456,
+    ),
 ]
 
 
@@ -67,7 +142,9 @@ JOINED = [
 def test_the_range_after_a_draft_joins_holds_what_was_logged(target, draft, served, log, after):
     actual_estimate = estimate(target, draft, served, log=log)
     assert actual_estimate.after.low * 0.98 <= after <= actual_estimate.after.high * 1.02
-    assert (actual_estimate.after.high - actual_estimate.after.low) / actual_estimate.before.low < 0.06
+    assert (
+        actual_estimate.after.high - actual_estimate.after.low
+    ) / actual_estimate.before.low < 0.06
 
 
 def test_a_pool_from_specifications_holds_what_was_logged():
@@ -82,7 +159,9 @@ def test_a_pool_from_specifications_holds_what_was_logged():
 def test_a_kv_cache_in_fp8_does_not_halve_the_weights():
     draft = DraftMemory(1.0, 4096)
     plain = estimate(QWEN17, draft, Served(4096, 22.0), target_gib=QWEN17.bf16_gib)
-    narrow = estimate(QWEN17, draft, Served(4096, 22.0, element_bytes=1), target_gib=QWEN17.bf16_gib)
+    narrow = estimate(
+        QWEN17, draft, Served(4096, 22.0, element_bytes=1), target_gib=QWEN17.bf16_gib
+    )
     # the same memory in half the bytes per token, and not a token more than rounding to blocks gives
     assert narrow.before.high == pytest.approx(2 * plain.before.high, abs=32)
 
@@ -92,7 +171,12 @@ def test_nothing_is_estimated_from_nothing():
         estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000), target_gib=61.1)
     # layers with a window share the pool in another way than the formula has it
     with pytest.raises(NotEstimated, match="a window or a state"):
-        estimate(model_shape("openai/gpt-oss-20b"), DraftMemory(1, 4096), Served(5000, 80.0), target_gib=40.0)
+        estimate(
+            model_shape("openai/gpt-oss-20b"),
+            DraftMemory(1, 4096),
+            Served(5000, 80.0),
+            target_gib=40.0,
+        )
     with pytest.raises(NotEstimated, match="weights take once they are loaded"):
         estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000, 80.0))
 
@@ -100,7 +184,12 @@ def test_nothing_is_estimated_from_nothing():
 def test_a_service_that_runs_is_not_said_to_lack_room_for_itself():
     """Weights that leave no room for one request without a draft are not those that are loaded."""
     with pytest.raises(NotEstimated, match="no request of 8,192 tokens even without the draft"):
-        estimate(QWEN32, DraftMemory(1.45, 4096), Served(8192, gpu_gib("L40S")), target_gib=QWEN32.bf16_gib)
+        estimate(
+            QWEN32,
+            DraftMemory(1.45, 4096),
+            Served(8192, gpu_gib("L40S")),
+            target_gib=QWEN32.bf16_gib,
+        )
     tight = estimate(QWEN17, DraftMemory(1.0, 4096), Served(8192, 8.0), target_gib=QWEN17.bf16_gib)
     assert tight.before.low >= 8192
 
@@ -116,7 +205,13 @@ def test_without_a_flag_and_a_gpu_the_range_holds_both_of_the_engines_defaults()
 
 @pytest.mark.parametrize(
     ("gpu", "sequences"),
-    [("L4", 256), ("A100-80GB-SXM", 256), ("NVIDIA A100-SXM4-80GB", 256), ("H100-SXM", 1024), ("GB200", 1024)],
+    [
+        ("L4", 256),
+        ("A100-80GB-SXM", 256),
+        ("NVIDIA A100-SXM4-80GB", 256),
+        ("H100-SXM", 1024),
+        ("GB200", 1024),
+    ],
 )
 def test_how_many_sequences_an_engine_takes_by_itself(gpu, sequences):
     assert default_sequences(gpu, gpu_gib(gpu)) == sequences
@@ -136,7 +231,9 @@ def test_suggestions_come_together_and_a_pool_without_room_is_refused():
     assert target is not None
     head = Head(target)
     joined = DraftMemory(head.gib(), head.kv_bytes_per_token())
-    tight = estimate(target, joined, Served(24576, gpu_gib("L4"), 0.92, 256), target_gib=target.bf16_gib)
+    tight = estimate(
+        target, joined, Served(24576, gpu_gib("L4"), 0.92, 256), target_gib=target.bf16_gib
+    )
     assert [one.flag for one in tight.suggestions] == [
         "--gpu-memory-utilization",
         "--max-num-seqs",
@@ -146,9 +243,16 @@ def test_suggestions_come_together_and_a_pool_without_room_is_refused():
     assert (finding.id, finding.severity) == ("kv-pool-too-small", "refuse")
     assert "24,576" in finding.reason
     assert all(one.flag in finding.todo for one in tight.suggestions)
-    roomy = estimate(target, DraftMemory(1.0, 4096), Served(4096, 139.8, 0.9, 8), target_gib=target.bf16_gib)
+    roomy = estimate(
+        target, DraftMemory(1.0, 4096), Served(4096, 139.8, 0.9, 8), target_gib=target.bf16_gib
+    )
     assert memory_findings(roomy)[0].severity == "note"
-    halved = estimate(QWEN32, DraftMemory(3.21, 114688), Served(5000, 93.1, 0.9, 1024), log=KvLog("GPU", 69232, 16.91))
+    halved = estimate(
+        QWEN32,
+        DraftMemory(3.21, 114688),
+        Served(5000, 93.1, 0.9, 1024),
+        log=KvLog("GPU", 69232, 16.91),
+    )
     assert memory_findings(halved)[0].severity == "warn"
 
 
@@ -191,10 +295,16 @@ def test_any_text_is_read_without_an_error(text):
 
 
 def test_the_log_beside_the_estimate():
-    actual_estimate = estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000, 93.1, 0.9, 1024), log=read_log(LINES))
+    actual_estimate = estimate(
+        QWEN32, DraftMemory(2.91, 4096), Served(5000, 93.1, 0.9, 1024), log=read_log(LINES)
+    )
     assert "69,232" in actual_estimate.text()
-    assert "inside the estimate" in compare_with_log(actual_estimate, "GPU KV cache size: 47,264 tokens")
-    assert "outside the estimate" in compare_with_log(actual_estimate, "GPU KV cache size: 30,000 tokens")
+    assert "inside the estimate" in compare_with_log(
+        actual_estimate, "GPU KV cache size: 47,264 tokens"
+    )
+    assert "outside the estimate" in compare_with_log(
+        actual_estimate, "GPU KV cache size: 30,000 tokens"
+    )
     assert compare_with_log(actual_estimate, "") is None
     assert "nothing was estimated" in compare_with_log(None, "GPU KV cache size: 30,000 tokens")
 
@@ -208,7 +318,9 @@ def test_heads_weigh_what_engines_logged():
 def test_shapes_of_configurations():
     plain = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100}
     assert shape_of(plain) == Shape(2, 64, 4, 4, 16, 100)
-    assert shape_of({**plain, "num_key_value_heads": 2, "head_dim": 8}) == Shape(2, 64, 4, 2, 8, 100)
+    assert shape_of({**plain, "num_key_value_heads": 2, "head_dim": 8}) == Shape(
+        2, 64, 4, 2, 8, 100
+    )
     assert shape_of({"text_config": plain}) == shape_of(plain)
     assert shape_of({"transformer_layer_config": plain, "num_hidden_layers": 1}).layers == 1
     assert shape_of({**plain, "layer_types": ["full_attention", "sliding_attention"]}).hybrid
@@ -235,7 +347,13 @@ def test_shapes_of_configurations():
     ],
 )
 def test_windows_and_states_are_seen_in_published_configurations(config, hybrid):
-    plain = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, **config}
+    plain = {
+        "num_hidden_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "vocab_size": 100,
+        **config,
+    }
     assert shape_of(plain).hybrid is hybrid
     assert shape_of({"text_config": plain}).hybrid is hybrid
 

@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from tests.simulation.hpa import raw_replicas
-from tests.simulation.queueing import AUTOSCALERS, WORKLOADS, Autoscaler, Pod, Run, Scenario, queue_wait_ms
+from tests.simulation.queueing import (
+    AUTOSCALERS,
+    WORKLOADS,
+    Autoscaler,
+    Pod,
+    Run,
+    Scenario,
+    queue_wait_ms,
+)
 
 CPU, WAITING, QUEUE, SHIPPED = AUTOSCALERS
 CHAT = Scenario(WORKLOADS[0], length_s=2700, step_at_s=600, step_for_s=1500)
@@ -46,7 +54,9 @@ def test_without_a_step_nothing_is_ordered() -> None:
 def test_under_constant_load_the_shipped_autoscaler_gives_no_pod_up(share: float) -> None:
     """Six hours of the noisiest load: 40-second requests, whose queues come by chance."""
     pods = math.ceil(share) + 1
-    scenario = Scenario(WORKLOADS[1], pods, share / pods, 1.0, length_s=8 * 3600, settle_s=2 * 3600, minimum=1)
+    scenario = Scenario(
+        WORKLOADS[1], pods, share / pods, 1.0, length_s=8 * 3600, settle_s=2 * 3600, minimum=1
+    )
     alone, shipped = (Run(scenario, autoscaler, 1).result() for autoscaler in (QUEUE, SHIPPED))
     assert alone.scale_downs > 20 and alone.over_slo > 0.02
     assert shipped.scale_downs == 0
@@ -55,7 +65,9 @@ def test_under_constant_load_the_shipped_autoscaler_gives_no_pod_up(share: float
 
 
 def test_a_step_is_answered_no_later_than_by_queue_wait_alone() -> None:
-    alone, shipped = (Run(Scenario(WORKLOADS[1]), autoscaler, 1).result() for autoscaler in (QUEUE, SHIPPED))
+    alone, shipped = (
+        Run(Scenario(WORKLOADS[1]), autoscaler, 1).result() for autoscaler in (QUEUE, SHIPPED)
+    )
     assert shipped.ordered_s is not None and alone.ordered_s is not None
     assert shipped.ordered_s <= alone.ordered_s
     assert shipped.over_slo <= alone.over_slo

@@ -22,32 +22,48 @@ from mpctl.experiment.cell import Cell
 def verify(folder, text, public, **asked):
     path = folder / "bundle.intoto.jsonl"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return attestation.verify(None, None, VerifyRequest(str(path), (public,), offline=True, **asked))
+    return attestation.verify(
+        None, None, VerifyRequest(str(path), (public,), offline=True, **asked)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_bundle_verifies_with_the_public_key_alone(tmp_path, kind):
     private, public = write_keys(tmp_path, kind)
     attested = verify(tmp_path, make_bundle(private), public)
-    assert (attested.service, attested.operation, attested.verdict) == ("team/qwen", "rollout-1", "promote")
+    assert (attested.service, attested.operation, attested.verdict) == (
+        "team/qwen",
+        "rollout-1",
+        "promote",
+    )
 
 
 def test_subjects_are_what_has_a_digest_and_the_others_are_named(tmp_path):
     private, public = write_keys(tmp_path)
     image = "docker.io/vllm/vllm-openai@sha256:" + "a" * 64
-    attested = verify(tmp_path, make_bundle(private, image=image, model_digest="b" * 40, draft_digest="c" * 64), public)
+    attested = verify(
+        tmp_path,
+        make_bundle(private, image=image, model_digest="b" * 40, draft_digest="c" * 64),
+        public,
+    )
     assert attested.subjects["engine image"] == {"sha256": "a" * 64}
     assert attested.subjects["target"] == {"gitCommit": "b" * 40}
     assert attested.subjects["draft"] == {"sha256": "c" * 64}
     assert attested.unidentified == ()
-    bare = verify(tmp_path, make_bundle(private, image="vllm/vllm-openai:v0.32.0", model_digest="main"), public)
+    bare = verify(
+        tmp_path,
+        make_bundle(private, image="vllm/vllm-openai:v0.32.0", model_digest="main"),
+        public,
+    )
     assert bare.unidentified == ("engine image", "target", "draft")
 
 
 def test_no_secret_of_a_manifest_and_no_key_is_in_a_bundle(tmp_path):
     private, _ = write_keys(tmp_path)
     bundle = make_bundle(private)
-    payloads = [base64.b64decode(json.loads(line)["payload"]).decode() for line in bundle.splitlines()]
+    payloads = [
+        base64.b64decode(json.loads(line)["payload"]).decode() for line in bundle.splitlines()
+    ]
     for text in (bundle, *payloads):
         assert SECRET not in text
         assert "PRIVATE" not in text
@@ -78,7 +94,11 @@ def forged(random_state, bundle, other_service, other_key, older):
             changed[line] = json.dumps({**envelope, field: value})
             yield f"{field} of line {line}", "\n".join(changed).encode()
         body = json.loads(base64.b64decode(envelope["payload"]))
-        for path, value in ((("predicate", "verdict"), "promote!"), (("subject",), []), (("_type",), "x")):
+        for path, value in (
+            (("predicate", "verdict"), "promote!"),
+            (("subject",), []),
+            (("_type",), "x"),
+        ):
             edited = json.loads(json.dumps(body))
             home = edited
             for step in path[:-1]:
@@ -118,7 +138,9 @@ def test_no_forged_truncated_replayed_rekeyed_or_mixed_bundle_verifies(tmp_path)
             verify(tmp_path, data, public)
         except Refused:
             continue
-        if content(data.decode()) != meaning:  # a byte of the key's name or of white space is not signed
+        if (
+            content(data.decode()) != meaning
+        ):  # a byte of the key's name or of white space is not signed
             verified.append(what)
     assert verified == []
 
@@ -161,12 +183,16 @@ def test_without_the_right_to_read_kube_system_the_bundle_is_made_and_its_gap_is
     private, public = write_keys(tmp_path)
     bundle = make_bundle(private, session=on_cluster)
     (warning,) = on_cluster.console.warnings
-    assert warning.startswith("the bundle names no cluster, so verifying it with --cluster-id fails: ")
+    assert warning.startswith(
+        "the bundle names no cluster, so verifying it with --cluster-id fails: "
+    )
     assert warning.endswith("may not get namespaces kube-system")
     assert verify(tmp_path, bundle, public).cluster_id is None
 
 
-def test_more_signatures_or_envelopes_than_a_bundle_has_are_refused_before_one_is_checked(tmp_path, monkeypatch):
+def test_more_signatures_or_envelopes_than_a_bundle_has_are_refused_before_one_is_checked(
+    tmp_path, monkeypatch
+):
     private, public = write_keys(tmp_path)
     first, second = make_bundle(private).splitlines()
     envelope = json.loads(first)

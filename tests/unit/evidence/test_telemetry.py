@@ -20,7 +20,9 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 def receiver(monkeypatch):
     with receiving() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
-        monkeypatch.setattr(telemetry, "PATIENCE_S", 60.0)  # on a busy machine the SDK's import takes seconds
+        monkeypatch.setattr(
+            telemetry, "PATIENCE_S", 60.0
+        )  # on a busy machine the SDK's import takes seconds
         yield receiver
 
 
@@ -47,7 +49,10 @@ def test_a_promotion_is_a_span_with_its_steps_and_its_figures_are_metrics(receiv
     assert {span.name for span in steps} == set(done.operation.done)
     assert {span.parent_span_id for span in steps} == {root.span_id}
     assert all(
-        root.start_time_unix_nano <= s.start_time_unix_nano <= s.end_time_unix_nano <= root.end_time_unix_nano
+        root.start_time_unix_nano
+        <= s.start_time_unix_nano
+        <= s.end_time_unix_nano
+        <= root.end_time_unix_nano
         for s in steps
     )
     gauges = receiver.gauges()
@@ -91,15 +96,23 @@ def test_the_sentence_of_a_failure_is_in_no_attribute(receiver):
 
 @pytest.mark.parametrize(
     ("status", "patience_s", "problem"),
-    [(400, 60.0, "spans not accepted, metrics not accepted"), (None, 0.5, "no answer within 0.5 s")],
+    [
+        (400, 60.0, "spans not accepted, metrics not accepted"),
+        (None, 0.5, "no answer within 0.5 s"),
+    ],
 )
-def test_a_receiver_that_refuses_or_never_answers_is_a_warning(status, patience_s, problem, monkeypatch):
+def test_a_receiver_that_refuses_or_never_answers_is_a_warning(
+    status, patience_s, problem, monkeypatch
+):
     monkeypatch.setattr(telemetry, "PATIENCE_S", patience_s)
     with receiving(status) as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         session = MemorySession()
         assert rollout.run(session, ASKED).operation.ending is Ending.PROMOTED
-        assert f"rollout-1 was not sent to OTEL_EXPORTER_OTLP_ENDPOINT: {problem}" in session.console.warnings
+        assert (
+            f"rollout-1 was not sent to OTEL_EXPORTER_OTLP_ENDPOINT: {problem}"
+            in session.console.warnings
+        )
 
 
 def test_a_closed_port_delays_no_operation_beyond_the_bound(monkeypatch):
@@ -112,7 +125,9 @@ def test_a_closed_port_delays_no_operation_beyond_the_bound(monkeypatch):
     assert rollout.run(session, ASKED).operation.ending is Ending.PROMOTED
     assert any("was not sent" in w for w in session.console.warnings)
     assert "PLANTED" not in " ".join(session.console.warnings)
-    assert time.monotonic() - began < 60  # the operation itself takes no second; the SDK's own patience is minutes
+    assert (
+        time.monotonic() - began < 60
+    )  # the operation itself takes no second; the SDK's own patience is minutes
 
 
 def test_without_an_endpoint_the_sdk_is_not_imported(monkeypatch):

@@ -12,7 +12,10 @@ from mpctl.experiment.workload import Traffic, Workload
 
 CONTEXT = 8192
 WORKLOAD = Workload(
-    (Traffic("a", tuple(f"a{n}" for n in range(40))), Traffic("b", tuple(f"b{n}" for n in range(10)))),
+    (
+        Traffic("a", tuple(f"a{n}" for n in range(40))),
+        Traffic("b", tuple(f"b{n}" for n in range(10))),
+    ),
     repeats=2,
     requests=4,
     warmup=2,
@@ -25,7 +28,9 @@ def said(ask):
 
 @pytest.mark.parametrize("fidelity", [QUICK, FULL])
 def test_both_arms_and_a_resumed_command_get_the_same_requests(fidelity):
-    assert asks_of(WORKLOAD, fidelity, context_tokens=CONTEXT) == asks_of(WORKLOAD, fidelity, context_tokens=CONTEXT)
+    assert asks_of(WORKLOAD, fidelity, context_tokens=CONTEXT) == asks_of(
+        WORKLOAD, fidelity, context_tokens=CONTEXT
+    )
 
 
 def test_a_quick_pass_adds_a_fifth_of_the_default_requests_at_most():
@@ -40,7 +45,9 @@ def test_a_full_pass_has_as_many_of_a_kind_as_its_faults_need():
 
 
 def test_no_measured_prompt_is_asked():
-    measured = {p for cell in WORKLOAD.cells for repeat in range(2) for p in WORKLOAD.slice(cell, repeat)}
+    measured = {
+        p for cell in WORKLOAD.cells for repeat in range(2) for p in WORKLOAD.slice(cell, repeat)
+    }
     asked = {said(ask) for ask in asks_of(WORKLOAD, FULL, context_tokens=CONTEXT)}
     assert not measured & asked
     assert {"a0", "b0"} <= asked
@@ -75,7 +82,9 @@ def test_no_prompt_is_longer_than_the_context():
 def test_the_wanted_call_stands_in_the_prompt_and_suits_its_tool():
     calls = [ask for ask in asks_of(WORKLOAD, FULL, context_tokens=CONTEXT) if ask.kind == "tools"]
     for ask in calls:
-        schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in ask.body["tools"]}
+        schemas = {
+            tool["function"]["name"]: tool["function"]["parameters"] for tool in ask.body["tools"]
+        }
         for line in said(ask).splitlines()[1:]:
             name, _, arguments = line.partition(" ")
             assert list(json.loads(arguments)) == schemas[name]["required"]
@@ -85,8 +94,15 @@ def test_the_wanted_call_stands_in_the_prompt_and_suits_its_tool():
 
 
 def test_prose_is_sampled_from_the_models_whole_law_and_a_part_of_it_from_its_nucleus():
-    prose = [ask for ask in asks_of(WORKLOAD, FULL, context_tokens=CONTEXT) if ask.kind in ("prose", "same")]
-    assert Counter((ask.temperature, ask.top_p) for ask in prose if ask.kind == "prose") == {(1, 1): 24, (1, 0.9): 8}
+    prose = [
+        ask
+        for ask in asks_of(WORKLOAD, FULL, context_tokens=CONTEXT)
+        if ask.kind in ("prose", "same")
+    ]
+    assert Counter((ask.temperature, ask.top_p) for ask in prose if ask.kind == "prose") == {
+        (1, 1): 24,
+        (1, 0.9): 8,
+    }
     assert {(ask.temperature, ask.top_p) for ask in prose if ask.kind == "same"} == {(1.0, 1.0)}
     assert set(Counter(said(ask) for ask in prose if ask.kind == "same").values()) == {4}
 
@@ -94,5 +110,7 @@ def test_prose_is_sampled_from_the_models_whole_law_and_a_part_of_it_from_its_nu
 def test_a_service_that_samples_is_asked_at_its_own_temperature():
     prompts = Traffic("a", tuple(f"a{n}" for n in range(60)))
     sampling = replace(WORKLOAD, traffic=(prompts,), temperatures=(0.0, 0.7))
-    warm = [ask for ask in asks_of(sampling, FULL, context_tokens=CONTEXT) if ask.temperature == 0.7]
+    warm = [
+        ask for ask in asks_of(sampling, FULL, context_tokens=CONTEXT) if ask.temperature == 0.7
+    ]
     assert {ask.kind for ask in warm} == {"own"} and len(warm) >= 10

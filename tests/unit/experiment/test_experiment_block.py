@@ -39,24 +39,40 @@ def read(result, *, count=None):
     sent = len(result["requests"]) if count is None else count
     prompts = tuple(f"prompt {i}" for i in range(sent))
     result = LoadResult.read(result)
-    return Block.of(result, arm="candidate", cell=LOAD, repeat=3, prompts=prompts, before=BEFORE, after=AFTER)
+    return Block.of(
+        result, arm="candidate", cell=LOAD, repeat=3, prompts=prompts, before=BEFORE, after=AFTER
+    )
 
 
-FIRST = {"ttft_s": 0.010, "held_s": 0.0, "gaps_s": [0.001, 0.002], "tokens": 3, "text": "abc", "error": ""}
+FIRST = {
+    "ttft_s": 0.010,
+    "held_s": 0.0,
+    "gaps_s": [0.001, 0.002],
+    "tokens": 3,
+    "text": "abc",
+    "error": "",
+}
 SECOND = {"ttft_s": 0.020, "held_s": 0.0, "gaps_s": [0.004], "tokens": 2, "text": "de", "error": ""}
 
 
 def small(first=None, second=None, **changes):
     """A result of two requests; ``first`` and ``second``: changes of their fields."""
     requests = [{**FIRST, **(first or {})}, {**SECOND, **(second or {})}]
-    return {"started": "2026-11-21T04:58:46+00:00", "duration_s": 2.0, "requests": requests, **changes}
+    return {
+        "started": "2026-11-21T04:58:46+00:00",
+        "duration_s": 2.0,
+        "requests": requests,
+        **changes,
+    }
 
 
 def of_bench(result):
     """What ``vllm bench serve`` saved, as the load client returns it."""
     lists = (result[key] for key in ("ttfts", "itls", "output_lens", "generated_texts", "errors"))
     names = ("ttft_s", "gaps_s", "tokens", "text", "error")
-    rows = [{"held_s": 0.0, **dict(zip(names, row, strict=True))} for row in zip(*lists, strict=True)]
+    rows = [
+        {"held_s": 0.0, **dict(zip(names, row, strict=True))} for row in zip(*lists, strict=True)
+    ]
     return {"started": result["date"], "duration_s": result["duration"], "requests": rows}
 
 
@@ -65,7 +81,9 @@ def test_no_time_is_shorter_than_a_clock_can_resolve(time):
     """Ratios of such times would divide by zero or overflow."""
     sample = Sample(time, time, 3, "a", prompt="p")
     assert (sample.ttft_ms, sample.e2e_ms, sample.tpot_ms) == (SHORTEST_MS, SHORTEST_MS, 0.0)
-    assert Sample(0.0, 0.0, 3, "a").e2e_ms == 0.0  # not measured by a client that received one chunk
+    assert (
+        Sample(0.0, 0.0, 3, "a").e2e_ms == 0.0
+    )  # not measured by a client that received one chunk
     assert block("baseline", seconds=time).duration_s == SHORTEST_MS / 1000
 
 
@@ -78,7 +96,9 @@ def test_the_figures_of_a_real_result_are_those_that_vllm_computes():
     assert len(made.completed) == len(made.samples) == result["completed"] == 48
     assert made.output_tokens == result["total_output_tokens"] == 11873
     assert made.throughput == pytest.approx(result["output_throughput"])
-    ttft, tpot, e2e = ([getattr(s, f) for s in made.samples] for f in ("ttft_ms", "tpot_ms", "e2e_ms"))
+    ttft, tpot, e2e = (
+        [getattr(s, f) for s in made.samples] for f in ("ttft_ms", "tpot_ms", "e2e_ms")
+    )
     assert statistics.median(ttft) == pytest.approx(result["median_ttft_ms"])
     assert statistics.median(tpot) == pytest.approx(result["median_tpot_ms"])
     assert statistics.median(e2e) == pytest.approx(result["median_e2el_ms"])
@@ -95,7 +115,9 @@ def test_times_of_one_request():
     assert one.text_digest != two.text_digest
 
 
-@pytest.mark.parametrize("sample", [Sample(5.0, 5.0, 1, ""), Sample(None, None, 0, "", "x"), Sample(5.0, None, 9, "")])
+@pytest.mark.parametrize(
+    "sample", [Sample(5.0, 5.0, 1, ""), Sample(None, None, 0, "", "x"), Sample(5.0, None, 9, "")]
+)
 def test_no_time_per_token_below_two_tokens(sample):
     assert sample.tpot_ms is None
 
@@ -103,7 +125,9 @@ def test_no_time_per_token_below_two_tokens(sample):
 @few
 @given(st.lists(st.floats(0.0001, 0.1), min_size=1, max_size=30), st.data())
 def test_how_the_chunks_were_merged_does_not_matter(intervals, drawn):
-    cuts = sorted(drawn.draw(st.sets(st.integers(1, len(intervals)), max_size=5)) | {0, len(intervals)})
+    cuts = sorted(
+        drawn.draw(st.sets(st.integers(1, len(intervals)), max_size=5)) | {0, len(intervals)}
+    )
     merged = [math.fsum(intervals[a:b]) for a, b in itertools.pairwise(cuts)]
     tokens = len(intervals) + 1
     fine, _ = read(small({"tokens": tokens, "gaps_s": intervals})).samples
@@ -115,7 +139,9 @@ def test_how_the_chunks_were_merged_does_not_matter(intervals, drawn):
 @pytest.mark.parametrize("name", sorted(FIRST))
 @pytest.mark.parametrize("value", [None, "missing", {}])
 def test_a_field_that_is_missing_or_of_another_type_is_named(name, value):
-    first = {key: held for key, held in FIRST.items() if key != name} | ({} if value == "missing" else {name: value})
+    first = {key: held for key, held in FIRST.items() if key != name} | (
+        {} if value == "missing" else {name: value}
+    )
     with pytest.raises(BlockError, match=rf"the load client's result: .*{name}"):
         read({**small(), "requests": [first, SECOND]})
 
@@ -143,10 +169,14 @@ def test_figures_that_cannot_have_been_measured_are_refused(result):
         read(result)
 
 
-@pytest.mark.parametrize(("cell", "held_ms"), [(Cell("edits", 256, rate=2.0), 250.0), (Cell("edits", 8), 0.0)])
+@pytest.mark.parametrize(
+    ("cell", "held_ms"), [(Cell("edits", 256, rate=2.0), 250.0), (Cell("edits", 8), 0.0)]
+)
 def test_only_an_open_loop_holds_requests_back(cell, held_ms):
     result = LoadResult.read(small({"held_s": 0.5, "ttft_s": 0.6}))
-    made = Block.of(result, arm="candidate", cell=cell, repeat=0, prompts=("a", "b"), before=BEFORE, after=AFTER)
+    made = Block.of(
+        result, arm="candidate", cell=cell, repeat=0, prompts=("a", "b"), before=BEFORE, after=AFTER
+    )
     assert made.held_ms == pytest.approx(held_ms)
     assert made.samples[0].ttft_ms == pytest.approx(600.0)
 
@@ -171,7 +201,11 @@ def test_the_stored_times_have_neither_texts_nor_tokens_nor_messages():
 def test_a_failed_request_has_no_times_and_no_tokens(error, shown):
     made = read(small({"error": error, "ttft_s": 0.0}))
     assert made.samples[0].error == shown
-    assert (made.samples[0].ttft_ms, made.samples[0].e2e_ms, made.samples[0].tokens) == (None, None, 0)
+    assert (made.samples[0].ttft_ms, made.samples[0].e2e_ms, made.samples[0].tokens) == (
+        None,
+        None,
+        0,
+    )
     assert made.completed == made.samples[1:]
     assert made.output_tokens == 2
     assert made.throughput == 1.0
@@ -179,7 +213,10 @@ def test_a_failed_request_has_no_times_and_no_tokens(error, shown):
 
 def test_a_block_in_which_every_request_failed_is_none_and_names_the_first_reason():
     failed = {"error": "HTTP 400: no such role \x1b[2J", "ttft_s": 0.0}
-    with pytest.raises(UnansweredError, match=r"all 2 requests failed, the first with HTTP 400: no such role \\u001b"):
+    with pytest.raises(
+        UnansweredError,
+        match=r"all 2 requests failed, the first with HTTP 400: no such role \\u001b",
+    ):
         read(small(failed, {"error": "HTTP 500", "ttft_s": 0.0}))
     assert read(small(failed)).first_error.startswith("HTTP 400")
 
@@ -217,7 +254,13 @@ def test_answers_of_one_chunk_have_no_step_time():
 
 times = st.none() | st.floats(0, 1e6)
 samples = st.builds(
-    Sample, times, times, st.integers(0, 999), st.text(max_size=5), st.text(max_size=5), st.text(max_size=5)
+    Sample,
+    times,
+    times,
+    st.integers(0, 999),
+    st.text(max_size=5),
+    st.text(max_size=5),
+    st.text(max_size=5),
 )
 seconds = st.just(0.0) | st.floats(SHORTEST_MS, 9)
 spreads = st.none() | st.tuples(seconds, seconds, seconds)
@@ -226,7 +269,9 @@ spreads = st.none() | st.tuples(seconds, seconds, seconds)
 @few
 @given(st.lists(samples, max_size=4), st.floats(0.1, 99), st.integers(0, 9), spreads)
 def test_blocks_round_trip_through_json(some, duration, repeat, steps):
-    actual_block = Block("baseline", EDITS, repeat, STARTED, duration, tuple(some), block("candidate").window, steps)
+    actual_block = Block(
+        "baseline", EDITS, repeat, STARTED, duration, tuple(some), block("candidate").window, steps
+    )
     assert Block.from_record(json.loads(json.dumps(actual_block.to_record()))) == actual_block
 
 

@@ -32,7 +32,9 @@ def told(firsts, rests, duration_s=1.0, **first_changes):
         for first, rest in zip(firsts, rests, strict=True)
     ]
     return LoadResult(
-        "", duration_s, tuple(replace(r, **first_changes) if i == 0 else r for i, r in enumerate(requests))
+        "",
+        duration_s,
+        tuple(replace(r, **first_changes) if i == 0 else r for i, r in enumerate(requests)),
     )
 
 
@@ -56,16 +58,22 @@ def busy(chunks_per_s):
 
 
 def test_a_client_whose_limit_is_not_known_is_not_saturated():
-    calibration = calibrate(told([0.020] * 8, [0.020] * 8, 4 * PACE.request_s * 1.2), truth(8), PACE, 2)
+    calibration = calibrate(
+        told([0.020] * 8, [0.020] * 8, 4 * PACE.request_s * 1.2), truth(8), PACE, 2
+    )
     assert calibration.slowdown == pytest.approx(1.2)
     assert saturation(calibration, busy(1e6)) == saturation(None, busy(1e6)) == ""
 
 
 @pytest.mark.parametrize(("share", "saturated"), [(0.79, False), (0.81, True), (2.0, True)])
 def test_a_block_above_four_fifths_of_the_clients_limit_saturates_it(share, saturated):
-    calibration = calibrate(told([0.020] * 16, [0.020] * 16, 2 * PACE.request_s * 3.0), truth(16), PACE, 8)
+    calibration = calibrate(
+        told([0.020] * 16, [0.020] * 16, 2 * PACE.request_s * 3.0), truth(16), PACE, 8
+    )
     reason = saturation(calibration, busy(share * calibration.chunks_per_s))
-    assert ("the load client is saturated" in reason and "lower --concurrency or --rate" in reason) == saturated
+    assert (
+        "the load client is saturated" in reason and "lower --concurrency or --rate" in reason
+    ) == saturated
     assert bool(reason) == saturated
 
 
@@ -103,7 +111,9 @@ def test_what_cannot_be_trusted_is_refused(count, changes, message):
 @given(st.lists(st.floats(-0.01, 1.0), min_size=1, max_size=50))
 def test_quantiles_are_ordered_and_never_negative(errors):
     count = len(errors)
-    calibration = calibrate(told([0.020 + e for e in errors], [0.020] * count), truth(count), PACE, 1)
+    calibration = calibrate(
+        told([0.020 + e for e in errors], [0.020] * count), truth(count), PACE, 1
+    )
     assert 0.0 <= calibration.p50_ms <= calibration.p99_ms <= max(*errors, 0.0) * 1000 + 1e-6
 
 
@@ -121,7 +131,9 @@ def test_in_words():
 
 def test_the_server_streams_several_tokens_in_a_chunk_and_tells_when():
     command = [sys.executable, str(PACED), PACE.to_line()]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
         base = f"http://127.0.0.1:{server.stdout.readline().strip()}"
         contents = ["request 0", [{"type": "text", "text": "request 1"}]]
         for content in contents:

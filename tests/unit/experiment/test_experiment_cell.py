@@ -15,7 +15,9 @@ from mpctl.records import decode, encode
 
 few = settings(max_examples=200, deadline=None)
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False)
-names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,12}", fullmatch=True).filter(lambda n: not re.search(r"-r[0-9.e-]+$", n))
+names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,12}", fullmatch=True).filter(
+    lambda n: not re.search(r"-r[0-9.e-]+$", n)
+)
 cells = st.builds(Cell, names, st.integers(1, 10**6), st.just(0.0) | positive, st.none() | positive)
 
 
@@ -23,8 +25,16 @@ cells = st.builds(Cell, names, st.integers(1, 10**6), st.just(0.0) | positive, s
     ("cell", "key", "label"),
     [
         (Cell("edits", 8), "edits-c8-t0", "edits, 8 at once"),
-        (Cell("chat", 32, 0.7, 4.0), "chat-r4-c32-t0.7", "chat, 4/s and at most 32 at once, temperature 0.7"),
-        (Cell("chat", 1, 1e-7, 0.25), "chat-r0.25-c1-t1e-07", "chat, 0.25/s and at most 1 at once, temperature 1e-07"),
+        (
+            Cell("chat", 32, 0.7, 4.0),
+            "chat-r4-c32-t0.7",
+            "chat, 4/s and at most 32 at once, temperature 0.7",
+        ),
+        (
+            Cell("chat", 1, 1e-7, 0.25),
+            "chat-r0.25-c1-t1e-07",
+            "chat, 0.25/s and at most 1 at once, temperature 1e-07",
+        ),
     ],
 )
 def test_names(cell, key, label):

@@ -17,7 +17,9 @@ from mpctl.gate.policy import Policy
 
 CELL = Cell("edits", 1)
 WINDOW = Window(20.0, 0.0, 0.0, 2.0, None, None, None, ())
-CONDITIONS = ArmConditions("none", "0.32.0", ("--model=m",), "m", "ab" * 32, "cpu", 1000, context_tokens=8192)
+CONDITIONS = ArmConditions(
+    "none", "0.32.0", ("--model=m",), "m", "ab" * 32, "cpu", 1000, context_tokens=8192
+)
 
 
 def block(arm, repeat, prompts=("a", "b"), cell=CELL):
@@ -47,9 +49,13 @@ ALONE = run(block("baseline", 0), block("baseline", 1, ("c", "d")), name="two")
 def test_the_worse_calibration_stands_for_both():
     good, bad = Calibration(1.0, 5.0, 75, 8), Calibration(1.0, 50.0, 75, 8)
     for one, two in ((good, bad), (bad, good)):
-        combination = combine(replace(BOTH, calibration=one), "baseline", replace(BOTH, calibration=two), "candidate")
+        combination = combine(
+            replace(BOTH, calibration=one), "baseline", replace(BOTH, calibration=two), "candidate"
+        )
         assert combination.calibration == bad
-    assert combine(replace(BOTH, calibration=good), "baseline", BOTH, "candidate").calibration is None
+    assert (
+        combine(replace(BOTH, calibration=good), "baseline", BOTH, "candidate").calibration is None
+    )
 
 
 def test_answers_of_another_limit_are_no_comparison():
@@ -75,7 +81,9 @@ def test_an_arm_that_is_not_there():
 
 
 def test_blocks_with_the_same_prompts_are_paired_wherever_they_stood():
-    result = run(block("baseline", 0, ("c", "d")), block("baseline", 1), block("candidate", 1, ("x", "y")))
+    result = run(
+        block("baseline", 0, ("c", "d")), block("baseline", 1), block("candidate", 1, ("x", "y"))
+    )
     combination = combine(result, "baseline", ALONE, "baseline")
     assert [(b.arm, b.repeat, tuple(s.prompt for s in b.samples)) for b in combination.blocks] == [
         ("baseline", 0, ("c", "d")),
@@ -110,9 +118,15 @@ def test_nothing_in_common_cannot_be_compared(other):
     ("second", "told"),
     [
         (BOTH, ()),
-        (replace(BOTH, prompts={"edits": PromptSet("edits", "d2", 2, 0)}), ("prompts of edits: d1 and d2",)),
+        (
+            replace(BOTH, prompts={"edits": PromptSet("edits", "d2", 2, 0)}),
+            ("prompts of edits: d1 and d2",),
+        ),
         (replace(BOTH, prompts={}, id="two"), ("prompts of edits: only in one",)),
-        (run(block("candidate", 0, cell=Cell("edits", 8))), ("traffic: edits, 1 at once; edits, 8 at once in one",)),
+        (
+            run(block("candidate", 0, cell=Cell("edits", 8))),
+            ("traffic: edits, 1 at once; edits, 8 at once in one",),
+        ),
         (run(block("candidate", 0), arms={}), ("conditions: not recorded in both",)),
     ],
 )
@@ -125,7 +139,14 @@ def test_what_was_measured_differently_is_named(second, told):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"spec": "ngram", "argv": (*CONDITIONS.argv, "--speculative-config={}", "--port=1"), "kv_pool_tokens": 1}, ()),
+        (
+            {
+                "spec": "ngram",
+                "argv": (*CONDITIONS.argv, "--speculative-config={}", "--port=1"),
+                "kv_pool_tokens": 1,
+            },
+            (),
+        ),
         ({"argv": ("--model=n", "--dtype=half")}, ("--dtype: absent and half",)),
         ({"argv": ()}, ()),
         ({"context_tokens": 4096}, ("served context: 8192 and 4096",)),
@@ -144,8 +165,13 @@ def test_conditions_that_differ_are_named(changes, told):
 
 
 def test_unlike_arms_are_refused_with_the_name_that_accepts_each_difference():
-    arms = {"baseline": CONDITIONS, "candidate": replace(CONDITIONS, device="gpu", argv=("--enforce-eager",))}
-    with pytest.raises(Refused, match="device: cpu and gpu; --enforce-eager: absent and set") as caught:
+    arms = {
+        "baseline": CONDITIONS,
+        "candidate": replace(CONDITIONS, device="gpu", argv=("--enforce-eager",)),
+    }
+    with pytest.raises(
+        Refused, match="device: cpu and gpu; --enforce-eager: absent and set"
+    ) as caught:
         require_alike(arms, ())
     assert "--accept-difference device --accept-difference --enforce-eager" in caught.value.hint
     require_alike(arms, ("device", "--enforce-eager"))

@@ -51,7 +51,10 @@ def test_times_are_the_engines_own_means():
     window = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
     assert window.ttft_ms == pytest.approx(1000 * 3.324699878692627 / 33)
     assert window.tpot_ms == pytest.approx(1000 * 0.07655604187430172 / 33)
-    assert (replace(window, ttft_count=0.0).ttft_ms, replace(window, tpot_count=None).tpot_ms) == (None, None)
+    assert (replace(window, ttft_count=0.0).ttft_ms, replace(window, tpot_count=None).tpot_ms) == (
+        None,
+        None,
+    )
     assert window.step_ms == pytest.approx(1000 * 19.022574657000405 / 2926)
     assert window.time_per_token_ms == pytest.approx(window.step_ms / window.tokens_per_step)
     assert replace(window, itl_count=None).time_per_token_ms is None
@@ -59,7 +62,12 @@ def test_times_are_the_engines_own_means():
 
 def test_on_and_idle_is_zero_off_is_none():
     idle, off = captured("ngram_before_requests"), captured("baseline_before_requests")
-    assert (idle.drafts, idle.draft_tokens, idle.accepted, idle.per_position) == (0.0, 0.0, 0.0, (0.0,) * 5)
+    assert (idle.drafts, idle.draft_tokens, idle.accepted, idle.per_position) == (
+        0.0,
+        0.0,
+        0.0,
+        (0.0,) * 5,
+    )
     assert (off.drafts, off.draft_tokens, off.accepted, off.per_position) == (None, None, None, ())
     assert off.generation_tokens == idle.generation_tokens == 0.0
 
@@ -75,7 +83,9 @@ def test_the_window_of_a_speculating_engine():
     assert actual_window.acceptance_length == pytest.approx(1 + 5331 / 1983)
     assert actual_window.coverage == pytest.approx(1983 / 2959)
     assert actual_window.prefix_hit_share == 0.0
-    assert actual_window.position_rates == pytest.approx((0.71256, 0.59707, 0.51538, 0.46193, 0.40141), abs=1e-5)
+    assert actual_window.position_rates == pytest.approx(
+        (0.71256, 0.59707, 0.51538, 0.46193, 0.40141), abs=1e-5
+    )
     assert (
         actual_window.acceptance_length > actual_window.tokens_per_step
     )  # what counting only drafted steps overstates
@@ -83,7 +93,9 @@ def test_the_window_of_a_speculating_engine():
 
 
 def test_the_window_of_a_plain_engine():
-    actual_window = Window.between(captured("baseline_before_requests"), captured("baseline_after_load"))
+    actual_window = Window.between(
+        captured("baseline_before_requests"), captured("baseline_after_load")
+    )
     assert not actual_window.speculating
     assert (actual_window.generation_tokens, actual_window.tokens_per_step) == (9180.0, 1.0)
     assert (
@@ -122,7 +134,9 @@ def test_engines_are_summed():
         f'{PER_POSITION}{{engine="1",position="0"}} 4\n'
         "process_start_time_seconds 9\n"
     )
-    assert Counters.parse(text) == Counters(generation_tokens=12.0, per_position=(7.0, 1.0), started=9.0)
+    assert Counters.parse(text) == Counters(
+        generation_tokens=12.0, per_position=(7.0, 1.0), started=9.0
+    )
 
 
 def test_an_empty_exposition_has_no_counters():
@@ -132,7 +146,11 @@ def test_an_empty_exposition_has_no_counters():
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf"])
 @pytest.mark.parametrize(
     "series",
-    ['vllm:generation_tokens_total{engine="0"}', f'{PER_POSITION}{{position="0"}}', "process_start_time_seconds"],
+    [
+        'vllm:generation_tokens_total{engine="0"}',
+        f'{PER_POSITION}{{position="0"}}',
+        "process_start_time_seconds",
+    ],
 )
 def test_a_value_that_is_no_number_is_named(series, value):
     with pytest.raises(CounterError, match=series.partition("{")[0]):
@@ -144,10 +162,13 @@ def test_a_nan_of_a_series_nobody_counts_is_none_of_our_business():
 
 
 @pytest.mark.parametrize(
-    "series", ['vllm:generation_tokens_total{engine="0"}', f'{PER_POSITION}{{engine="0",position="0"}}']
+    "series",
+    ['vllm:generation_tokens_total{engine="0"}', f'{PER_POSITION}{{engine="0",position="0"}}'],
 )
 def test_a_series_that_stands_twice_is_not_counted_twice(series):
-    with pytest.raises(CounterError, match=rf"duplicate series in /metrics: {series.partition('{')[0]} "):
+    with pytest.raises(
+        CounterError, match=rf"duplicate series in /metrics: {series.partition('{')[0]} "
+    ):
         Counters.parse(f"{series} 3\n{series} 3\n")
 
 
@@ -157,7 +178,9 @@ def test_an_exposition_pasted_behind_itself_is_refused():
         Counters.parse(text + text)
 
 
-@pytest.mark.parametrize("labels", ["", '{engine="0"}', '{position="x"}', '{position="-1"}', '{position=""}'])
+@pytest.mark.parametrize(
+    "labels", ["", '{engine="0"}', '{position="x"}', '{position="-1"}', '{position=""}']
+)
 def test_a_position_that_is_none_is_named(labels):
     with pytest.raises(CounterError, match=PER_POSITION):
         Counters.parse(f"{PER_POSITION}{labels} 3\n")
@@ -179,7 +202,9 @@ def test_what_is_no_exposition_is_refused(text):
 OURS = 'vllm:generation_tokens_total{engine="0"} 5\n'
 
 
-@pytest.mark.parametrize("line", ["other{b=", "other{" + 'a="1",' * 10**5 + "} 1", "other " + "9" * 10**6, "  # other"])
+@pytest.mark.parametrize(
+    "line", ["other{b=", "other{" + 'a="1",' * 10**5 + "} 1", "other " + "9" * 10**6, "  # other"]
+)
 def test_a_line_of_a_series_that_nobody_counts_is_not_parsed(line):
     assert Counters.parse(f"{line}\n{OURS}{line}\n") == Counters(generation_tokens=5.0)
 
@@ -189,15 +214,23 @@ def labelled(count):
 
 
 def test_a_sample_has_as_many_labels_as_any_engine_gives_it():
-    assert Counters.parse(f"vllm:generation_tokens_total{labelled(64)} 5") == Counters(generation_tokens=5.0)
+    assert Counters.parse(f"vllm:generation_tokens_total{labelled(64)} 5") == Counters(
+        generation_tokens=5.0
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        (f"vllm:generation_tokens_total{labelled(65)} 5\n", "generation_tokens_total has more than 64 labels"),
+        (
+            f"vllm:generation_tokens_total{labelled(65)} 5\n",
+            "generation_tokens_total has more than 64 labels",
+        ),
         ('vllm:generation_tokens_total{a="' + "x" * 8192 + '"} 5\n', "8192 characters"),
-        ("".join(f'vllm:generation_tokens_total{{engine="{n}"}} 1\n' for n in range(10_001)), "more than 10000 series"),
+        (
+            "".join(f'vllm:generation_tokens_total{{engine="{n}"}} 1\n' for n in range(10_001)),
+            "more than 10000 series",
+        ),
     ],
 )
 def test_a_page_of_more_than_an_engine_exports_is_refused(text, named):
@@ -212,7 +245,9 @@ OTHERS = "".join(f'other{{engine="{n}"}} 1\n' for n in range(600_000))
 
 
 @pytest.mark.parametrize(
-    "page", [ONE_SERIES, MANY_SERIES, LONG_VALUE, OTHERS], ids=["labels", "series", "16 MB", "others"]
+    "page",
+    [ONE_SERIES, MANY_SERIES, LONG_VALUE, OTHERS],
+    ids=["labels", "series", "16 MB", "others"],
 )
 def test_no_page_takes_more_than_seconds_of_cpu(page):
     """The parser alone took 16 s for 128 000 labels and 14 s for 200 000 series."""
@@ -251,7 +286,14 @@ BEFORE = Counters(
     prefix_queries=4.0,
     prefix_hits=1.0,
 )
-AFTER = replace(BEFORE, generation_tokens=20.0, drafts=8.0, draft_tokens=16.0, accepted=8.0, per_position=(5.0, 3.0))
+AFTER = replace(
+    BEFORE,
+    generation_tokens=20.0,
+    drafts=8.0,
+    draft_tokens=16.0,
+    accepted=8.0,
+    per_position=(5.0, 3.0),
+)
 SPECULATION = ("drafts", "draft_tokens", "accepted")
 HISTOGRAMS = ("ttft_buckets", "tpot_buckets", "latency_buckets")
 READ_ONCE = ("running", "waiting", "latency_seconds", "latency_count")
@@ -260,7 +302,9 @@ NUMBERS = [f.name for f in fields(Counters) if f.name not in ("started", *READ_O
 
 
 def test_a_window_is_the_difference():
-    unchanged = [n for n in NUMBERS if n not in ("generation_tokens", "prompt_tokens", *SPECULATION)]
+    unchanged = [
+        n for n in NUMBERS if n not in ("generation_tokens", "prompt_tokens", *SPECULATION)
+    ]
     expected = window(10.0, 4.0, 8.0, 5.0, (3.0, 2.0), **dict.fromkeys(unchanged, 0.0))
     assert Window.between(BEFORE, AFTER) == expected
 
@@ -271,7 +315,9 @@ def test_the_slowest_requests_by_the_engines_own_histogram():
     assert actual_window.ttft_p99_ms == 2500.0
     assert actual_window.ttft_ms < 110
     assert Window.total((actual_window, actual_window)).ttft_p99_ms == 2500.0
-    assert Window.total((actual_window, replace(actual_window, ttft_buckets=()))).ttft_p99_ms is None
+    assert (
+        Window.total((actual_window, replace(actual_window, ttft_buckets=()))).ttft_p99_ms is None
+    )
     assert replace(actual_window, ttft_count=None).ttft_p99_ms is None
     assert replace(actual_window, ttft_count=100.0).ttft_p99_ms is None  # above the last bound
     assert decode(Window, encode(actual_window)) == actual_window
@@ -279,10 +325,14 @@ def test_the_slowest_requests_by_the_engines_own_histogram():
 
 def test_the_quantile_is_of_the_window_alone():
     before = replace(BEFORE, ttft_buckets=((0.1, 4.0), (1.0, 4.0)))
-    after = replace(AFTER, ttft_count=104.0, ttft_seconds=9.0, ttft_buckets=((0.1, 102.0), (1.0, 104.0)))
+    after = replace(
+        AFTER, ttft_count=104.0, ttft_seconds=9.0, ttft_buckets=((0.1, 102.0), (1.0, 104.0))
+    )
     assert Window.between(before, after).ttft_p99_ms == 1000.0
     assert (
-        Window.between(after, replace(after, ttft_count=204.0, ttft_buckets=((0.1, 202.0), (1.0, 204.0)))).ttft_p99_ms
+        Window.between(
+            after, replace(after, ttft_count=204.0, ttft_buckets=((0.1, 202.0), (1.0, 204.0)))
+        ).ttft_p99_ms
         == 100.0
     )
 
@@ -300,7 +350,10 @@ def test_a_restart_is_seen_although_the_counters_hide_it():
 
 def test_a_restart_of_one_engine_of_several_is_seen_although_their_sum_grows():
     def of_two(first, second):
-        rows = (f'vllm:generation_tokens_total{{engine="{n}"}} {tokens}' for n, tokens in enumerate((first, second)))
+        rows = (
+            f'vllm:generation_tokens_total{{engine="{n}"}} {tokens}'
+            for n, tokens in enumerate((first, second))
+        )
         return Counters.parse("\n".join(rows))
 
     assert Window.between(of_two(1000, 100), of_two(2000, 500)).generation_tokens == 1400
@@ -329,7 +382,9 @@ def test_positions_are_watched_like_other_counters():
 
 def test_positions_that_appear_were_zero_before():
     early = Counters(generation_tokens=0.0)
-    late = Counters(generation_tokens=9.0, drafts=2.0, draft_tokens=4.0, accepted=3.0, per_position=(2.0, 1.0))
+    late = Counters(
+        generation_tokens=9.0, drafts=2.0, draft_tokens=4.0, accepted=3.0, per_position=(2.0, 1.0)
+    )
     assert Window.between(early, late).per_position == (2.0, 1.0)
 
 
@@ -361,7 +416,9 @@ def test_positions_must_add_up_to_the_accepted():
 def test_steps_are_those_that_the_engine_made(generated, drafts, accepted, steps):
     """Generated minus accepted tokens is too few where the ends of drafts are cut off."""
     requests = 12.0
-    actual_window = window(generated, drafts, 8 * drafts, accepted, itl_count=steps - requests, ttft_count=requests)
+    actual_window = window(
+        generated, drafts, 8 * drafts, accepted, itl_count=steps - requests, ttft_count=requests
+    )
     assert actual_window.steps == steps
     assert actual_window.tokens_per_step == generated / steps
     assert actual_window.coverage == drafts / steps
@@ -385,7 +442,9 @@ def test_hand_computed_figures():
 
 
 def test_pooling_adds_counts_and_never_averages_ratios():
-    short = window(10.0, 1.0, 5.0, 5.0, (1.0, 1.0, 1.0, 1.0, 1.0), queue_seconds=1.0, queue_count=1.0)
+    short = window(
+        10.0, 1.0, 5.0, 5.0, (1.0, 1.0, 1.0, 1.0, 1.0), queue_seconds=1.0, queue_count=1.0
+    )
     long = window(1000.0, 99.0, 495.0, 0.0, (0.0,) * 5, queue_seconds=0.0, queue_count=99.0)
     pooled = Window.total((short, long))
     assert pooled.acceptance_rate == 5 / 500
@@ -402,7 +461,9 @@ def test_pooling_with_a_window_that_lacks_a_count_lacks_it_too():
 
 
 def test_pooling_windows_of_different_k():
-    pooled = Window.total((window(9.0, 1.0, 2.0, 2.0, (1.0, 1.0)), window(9.0, 1.0, 3.0, 1.0, (1.0, 0.0, 0.0))))
+    pooled = Window.total(
+        (window(9.0, 1.0, 2.0, 2.0, (1.0, 1.0)), window(9.0, 1.0, 3.0, 1.0, (1.0, 0.0, 0.0)))
+    )
     assert pooled.per_position == (2.0, 1.0, 0.0)
 
 
@@ -423,7 +484,10 @@ def exposition(states) -> str:
             f"vllm:spec_decode_num_drafts_total{{{labels}}} {len(accepted)}",
             f"vllm:spec_decode_num_draft_tokens_total{{{labels}}} {4 * len(accepted)}",
             f"vllm:spec_decode_num_accepted_tokens_total{{{labels}}} {sum(accepted)}",
-            *(f'{PER_POSITION}{{{labels},position="{p}"}} {sum(a > p for a in accepted)}' for p in range(4)),
+            *(
+                f'{PER_POSITION}{{{labels},position="{p}"}} {sum(a > p for a in accepted)}'
+                for p in range(4)
+            ),
         ]
     return "\n".join(lines) + "\n"
 
@@ -432,11 +496,18 @@ def exposition(states) -> str:
 @given(engines, st.data())
 def test_the_identities_hold_for_any_number_of_engines(after, drawn):
     before = [
-        (accepted[: drawn.draw(st.integers(0, len(accepted)))], drawn.draw(st.integers(0, undrafted)))
+        (
+            accepted[: drawn.draw(st.integers(0, len(accepted)))],
+            drawn.draw(st.integers(0, undrafted)),
+        )
         for accepted, undrafted in after
     ]
-    actual_window = Window.between(Counters.parse(exposition(before)), Counters.parse(exposition(after)))
-    new = [a for (late, _), (early, _) in zip(after, before, strict=True) for a in late[len(early) :]]
+    actual_window = Window.between(
+        Counters.parse(exposition(before)), Counters.parse(exposition(after))
+    )
+    new = [
+        a for (late, _), (early, _) in zip(after, before, strict=True) for a in late[len(early) :]
+    ]
     undrafted = sum(late - early for (_, late), (_, early) in zip(after, before, strict=True))
     assert (actual_window.drafts, actual_window.accepted, actual_window.draft_tokens) == (
         len(new),
@@ -445,9 +516,13 @@ def test_the_identities_hold_for_any_number_of_engines(after, drawn):
     )
     assert actual_window.steps == (len(new) + undrafted or None)
     if new:
-        assert actual_window.acceptance_length == pytest.approx(1 + sum(actual_window.position_rates))
+        assert actual_window.acceptance_length == pytest.approx(
+            1 + sum(actual_window.position_rates)
+        )
         assert actual_window.acceptance_rate == pytest.approx(sum(actual_window.position_rates) / 4)
-        assert list(actual_window.position_rates) == sorted(actual_window.position_rates, reverse=True)
+        assert list(actual_window.position_rates) == sorted(
+            actual_window.position_rates, reverse=True
+        )
         assert actual_window.tokens_per_step == pytest.approx(
             1 + actual_window.coverage * (actual_window.acceptance_length - 1)
         )
@@ -458,8 +533,15 @@ def test_the_identities_hold_for_any_number_of_engines(after, drawn):
 @given(st.lists(engines, min_size=1, max_size=3))
 def test_pooling_is_counting_everything_at_once(runs):
     zero = Counters.parse(exposition([([], 0)] * 4))
-    windows = [Window.between(zero, Counters.parse(exposition((r + [([], 0)] * 4)[:4]))) for r in runs]
-    everything = [([a for r in runs for accepted, _ in r for a in accepted], sum(u for r in runs for _, u in r))]
+    windows = [
+        Window.between(zero, Counters.parse(exposition((r + [([], 0)] * 4)[:4]))) for r in runs
+    ]
+    everything = [
+        (
+            [a for r in runs for accepted, _ in r for a in accepted],
+            sum(u for r in runs for _, u in r),
+        )
+    ]
     at_once = Window.between(zero, Counters.parse(exposition(everything + [([], 0)] * 3)))
     assert Window.total(tuple(windows)) == at_once
 

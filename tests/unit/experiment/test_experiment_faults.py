@@ -71,7 +71,9 @@ def test_times_that_are_no_numbers_are_refused(field, value):
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
 def test_counters_that_are_no_numbers_are_named(value):
-    with pytest.raises(CounterError, match=f"generation_tokens_total is {value.strip('+').lower()}"):
+    with pytest.raises(
+        CounterError, match=f"generation_tokens_total is {value.strip('+').lower()}"
+    ):
         read(after=line(AFTER, "vllm:generation_tokens_total", value))
 
 
@@ -85,7 +87,9 @@ def test_an_empty_window_is_undecided():
 
 
 def test_a_counter_that_went_back_is_named():
-    with pytest.raises(CounterError, match=r"vllm:generation_tokens_total went back from 8252 to 100"):
+    with pytest.raises(
+        CounterError, match=r"vllm:generation_tokens_total went back from 8252 to 100"
+    ):
         read(before=AFTER, after=line(AFTER, "vllm:generation_tokens_total", "100"))
 
 
@@ -100,7 +104,10 @@ def test_an_engine_that_restarted_inside_a_block_is_named():
     ("texts", "repeats"),
     [
         ({"after": line(AFTER, "process_start_time_seconds", "1.9e9")}, True),
-        ({name: without(text, "vllm:generation_tokens_total") for name, text in BOTH.items()}, False),
+        (
+            {name: without(text, "vllm:generation_tokens_total") for name, text in BOTH.items()},
+            False,
+        ),
         ({name: text.replace("vllm:", "ray_vllm_") for name, text in BOTH.items()}, False),
         ({name: text.replace("vllm:", "llamacpp:") for name, text in BOTH.items()}, False),
         ({"after": "<html>not here</html>"}, False),
@@ -115,12 +122,20 @@ def test_a_command_is_repeated_only_where_another_try_can_read_the_counters(text
 def test_a_series_that_is_missing_leaves_its_rules_undecided():
     with pytest.raises(CounterError, match="vllm:generation_tokens_total is missing"):
         read(
-            before=without(BEFORE, "vllm:generation_tokens_total"), after=without(AFTER, "vllm:generation_tokens_total")
+            before=without(BEFORE, "vllm:generation_tokens_total"),
+            after=without(AFTER, "vllm:generation_tokens_total"),
         )
-    with pytest.raises(CounterError, match="request_queue_time_seconds_sum disappeared inside the window"):
+    with pytest.raises(
+        CounterError, match="request_queue_time_seconds_sum disappeared inside the window"
+    ):
         read(after=without(AFTER, "vllm:request_queue_time_seconds"))
-    unqueued = judged(lambda b: replace(b, window=replace(b.window, queue_seconds=None, queue_count=None)))
-    assert (unqueued.outcome, outcome_of(unqueued, "queue wait")) == (Outcome.UNDECIDED, Outcome.MISSING)
+    unqueued = judged(
+        lambda b: replace(b, window=replace(b.window, queue_seconds=None, queue_count=None))
+    )
+    assert (unqueued.outcome, outcome_of(unqueued, "queue wait")) == (
+        Outcome.UNDECIDED,
+        Outcome.MISSING,
+    )
     untimed = judged(lambda b: replace(b, window=replace(b.window, tpot_seconds=None)))
     assert outcome_of(untimed, "TPOT") is Outcome.PASS  # the client's times stand in, on both arms
     off = judged(lambda b: replace(b, window=window(b.window.generation_tokens, **TIMED)))
@@ -131,7 +146,9 @@ def test_a_series_duplicated_per_engine_label_is_refused_and_several_engines_are
     with pytest.raises(CounterError, match="duplicate series"):
         read(after=AFTER + AFTER)
     second = "\n".join(
-        row.replace('engine="0"', 'engine="1"') for row in AFTER.split("\n") if row.startswith("vllm:spec_decode_num")
+        row.replace('engine="0"', 'engine="1"')
+        for row in AFTER.split("\n")
+        if row.startswith("vllm:spec_decode_num")
     )
     counters, two = Counters.parse(AFTER), Counters.parse(f"{AFTER}\n{second}\n")
     assert (two.accepted, two.drafts) == (2 * counters.accepted, 2 * counters.drafts)
@@ -149,12 +166,16 @@ def test_a_stream_whose_chunks_carry_several_tokens_is_measured_right():
     )
     assert made.samples[0].tpot_ms == pytest.approx(1000 * seconds / (tokens - 1))
     assert made.throughput == pytest.approx((tokens + 2) / (seconds + 0.1))
-    assert made.step_ms[0] == pytest.approx(1000 * seconds / (chunks - 1))  # shown as what it is: the step
+    assert made.step_ms[0] == pytest.approx(
+        1000 * seconds / (chunks - 1)
+    )  # shown as what it is: the step
 
 
 def test_answers_that_are_all_errors_reject():
     def broken(made):
-        failed = tuple(replace(s, ttft_ms=None, e2e_ms=None, tokens=0, error="500") for s in made.samples)
+        failed = tuple(
+            replace(s, ttft_ms=None, e2e_ms=None, tokens=0, error="500") for s in made.samples
+        )
         return replace(made, samples=failed, window=window(0.0, 0.0, 0.0, 0.0, (), **QUEUE))
 
     verdict = judged(broken)

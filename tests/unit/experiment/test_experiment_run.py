@@ -44,7 +44,10 @@ def test_the_speculation_of_an_arm_is_recorded_as_the_engine_got_it():
     for speculation in (spec, Spec("none"), None):
         arm = replace(ARM, speculation=speculation)
         assert ArmConditions.from_record(json.loads(json.dumps(arm.to_record()))) == arm
-    assert ArmConditions.from_record({k: v for k, v in ARM.to_record().items() if k != "speculation"}) == ARM
+    assert (
+        ArmConditions.from_record({k: v for k, v in ARM.to_record().items() if k != "speculation"})
+        == ARM
+    )
 
 
 def test_cells_and_their_blocks():
@@ -57,11 +60,17 @@ def test_cells_and_their_blocks():
     ("change", "message"),
     [
         ({"kind": "Operation"}, "run.json: kind: must be Run, not 'Operation'"),
-        ({"apiVersion": "mpctl.dev/v9"}, "run.json: apiVersion: must be mpctl.dev/v1alpha1, not 'mpctl.dev/v9'"),
+        (
+            {"apiVersion": "mpctl.dev/v9"},
+            "run.json: apiVersion: must be mpctl.dev/v1alpha1, not 'mpctl.dev/v9'",
+        ),
         ({"arms": {"baseline": {}}}, "run.json: not a whole Run record"),
         ({"blocks": [{}]}, "run.json: not a whole Run record: field blocks: block 1: no field arm"),
         ({"surplus": 1}, "run.json: not a whole Run record"),
-        ({"policy": {"level": "high"}}, "run.json: not a whole Run record: field policy[...]: expected `float | null`"),
+        (
+            {"policy": {"level": "high"}},
+            "run.json: not a whole Run record: field policy[...]: expected `float | null`",
+        ),
     ],
 )
 def test_what_is_no_run_is_refused_by_name(change, message):
@@ -79,16 +88,36 @@ def test_what_is_no_run_is_refused_by_name(change, message):
             float("nan"),
             "field blocks: block 1: duration_s must be a number of zero or more, not nan",
         ),
-        (("blocks", 0, "arm"), "control", "field blocks: block 1: arm must be baseline or candidate, not 'control'"),
-        (("blocks", 0, "repeat"), "a", "field blocks: block 1: field repeat: expected `int`, got `str`"),
+        (
+            ("blocks", 0, "arm"),
+            "control",
+            "field blocks: block 1: arm must be baseline or candidate, not 'control'",
+        ),
+        (
+            ("blocks", 0, "repeat"),
+            "a",
+            "field blocks: block 1: field repeat: expected `int`, got `str`",
+        ),
         (
             ("blocks", 0, "cell", "concurrency"),
             0,
             "field blocks: block 1: field cell: concurrency: must be at least 1, not 0",
         ),
-        (("blocks", 0, "samples", 1, 0), "soon", "field blocks: block 1: field samples[1][0]: expected `float | null`"),
-        (("blocks", 0, "samples", 0, 2), None, "field blocks: block 1: field samples[0][2]: expected `int`"),
-        (("blocks", 0, "samples", 0, 3), 5, "field blocks: block 1: field samples[0][3]: expected `str`"),
+        (
+            ("blocks", 0, "samples", 1, 0),
+            "soon",
+            "field blocks: block 1: field samples[1][0]: expected `float | null`",
+        ),
+        (
+            ("blocks", 0, "samples", 0, 2),
+            None,
+            "field blocks: block 1: field samples[0][2]: expected `int`",
+        ),
+        (
+            ("blocks", 0, "samples", 0, 3),
+            5,
+            "field blocks: block 1: field samples[0][3]: expected `str`",
+        ),
         (
             ("blocks", 0, "window", "generation_tokens"),
             None,
@@ -99,22 +128,46 @@ def test_what_is_no_run_is_refused_by_name(change, message):
             ["x"],
             "field blocks: block 1: field window.per_position[0]: expected `float`",
         ),
-        (("blocks", 0, "step_ms"), [1.0], "field blocks: block 1: field step_ms: expected `array` of length 3"),
+        (
+            ("blocks", 0, "step_ms"),
+            [1.0],
+            "field blocks: block 1: field step_ms: expected `array` of length 3",
+        ),
         (("shares", "edits"), "half", "field shares[...]: expected `float`, got `str`"),
         (("planned",), "12", "field planned: expected `int`, got `str`"),
         (("max_tokens",), -1, "max_tokens must be a number of zero or more, not -1"),
         (("prompts", "edits", "count"), "x", "field prompts[...].count: expected `int`"),
-        (("prompts", "edits", "digest"), None, "field prompts[...].digest: expected `str`, got `null`"),
+        (
+            ("prompts", "edits", "digest"),
+            None,
+            "field prompts[...].digest: expected `str`, got `null`",
+        ),
         (("calibration", "p99_ms"), None, "field calibration.p99_ms: expected `float`"),
         (("calibration", "requests"), [], "field calibration.requests: expected `int`"),
         (("planned",), 200_000, "planned rounds and repeats of blocks must be at most 1000"),
         (("arms", "baseline", "spec"), None, "field arms.spec: expected `str`, got `null`"),
         (("arms", "baseline", "device"), "\ud800", "'utf-8' codec can't encode"),
         (("arms", "baseline", "argv"), [None], "field arms.argv[0]: expected `str`"),
-        (("arms", "baseline", "kv_pool_tokens"), "x", "field arms.kv_pool_tokens: expected `int | null`"),
-        (("blocks", 0, "samples", 0, 2), 10**400, "field blocks: block 1: request 1.tokens must be a number"),
-        (("blocks", 0, "duration_s"), 10**400, "field blocks: block 1: field duration_s: number out of range"),
-        (("blocks", 1, "window", "accepted"), 1e6, "field blocks: block 2: 1000000 tokens accepted of"),
+        (
+            ("arms", "baseline", "kv_pool_tokens"),
+            "x",
+            "field arms.kv_pool_tokens: expected `int | null`",
+        ),
+        (
+            ("blocks", 0, "samples", 0, 2),
+            10**400,
+            "field blocks: block 1: request 1.tokens must be a number",
+        ),
+        (
+            ("blocks", 0, "duration_s"),
+            10**400,
+            "field blocks: block 1: field duration_s: number out of range",
+        ),
+        (
+            ("blocks", 1, "window", "accepted"),
+            1e6,
+            "field blocks: block 2: 1000000 tokens accepted of",
+        ),
         (("blocks", 1, "arm"), "baseline", "duplicate block: baseline, edits-c1-t0, repeat 0"),
     ],
 )

@@ -24,8 +24,14 @@ def stalled(block, factor, *, number=0):
     """The block with one request that took ``factor`` times as long, by both clocks."""
     old = block.samples[number]
     more = (factor - 1.0) * old.e2e_ms
-    samples = (*block.samples[:number], replace(old, e2e_ms=old.e2e_ms + more), *block.samples[number + 1 :])
-    window = replace(block.window, tpot_seconds=block.window.tpot_seconds + more / 1000 / (TOKENS - 1))
+    samples = (
+        *block.samples[:number],
+        replace(old, e2e_ms=old.e2e_ms + more),
+        *block.samples[number + 1 :],
+    )
+    window = replace(
+        block.window, tpot_seconds=block.window.tpot_seconds + more / 1000 / (TOKENS - 1)
+    )
     return replace(block, samples=samples, duration_s=block.duration_s + more / 1000, window=window)
 
 
@@ -50,7 +56,9 @@ def test_a_stall_counts_as_three_times_its_partner(arm):
     assert seen > 8 * ideal
     assert ideal < found < 2 * ideal
     others = [n for n in range(12) if n != 4]
-    assert [cut.throughput_logs()[n] for n in others] == [plain.throughput_logs()[n] for n in others]
+    assert [cut.throughput_logs()[n] for n in others] == [
+        plain.throughput_logs()[n] for n in others
+    ]
 
 
 def test_a_prompt_that_is_slow_on_both_arms_and_a_large_gain_are_no_stalls():
@@ -72,7 +80,9 @@ def test_the_engine_s_sums_stay_where_its_clock_does_not_agree():
 
 
 def test_at_a_rate_the_duration_is_that_of_the_arrivals():
-    blocks = [replace(b, cell=Cell("simulated", 1, rate=1.0)) for b in with_stall(measured(), "candidate")]
+    blocks = [
+        replace(b, cell=Cell("simulated", 1, rate=1.0)) for b in with_stall(measured(), "candidate")
+    ]
     raw = Pairing.of(blocks)
     assert raw.without_stalls().throughput_logs() == raw.throughput_logs()
     assert raw.without_stalls().time_per_token_logs() != raw.time_per_token_logs()
@@ -81,7 +91,13 @@ def test_at_a_rate_the_duration_is_that_of_the_arrivals():
 def test_failed_requests_and_answers_without_times_are_left():
     blocks = measured()
     failed = [
-        replace(b, samples=(replace(b.samples[0], ttft_ms=None, e2e_ms=None, tokens=0, error="x"), *b.samples[1:]))
+        replace(
+            b,
+            samples=(
+                replace(b.samples[0], ttft_ms=None, e2e_ms=None, tokens=0, error="x"),
+                *b.samples[1:],
+            ),
+        )
         if b.arm == "candidate"
         else b
         for b in blocks
@@ -101,4 +117,6 @@ def test_stalls_on_both_arms_do_not_leave_a_gain_open():
     ]
     verdict = assess(Analysis.of(hit, policy, rounds=24, planned=24))
     values_by_rule = {r.rule: r.outcome.value for r in verdict.rules}
-    assert {values_by_rule[name] for name in ("throughput", "TPOT", "TTFT", "time per token")} == {"pass"}
+    assert {values_by_rule[name] for name in ("throughput", "TPOT", "TTFT", "time per token")} == {
+        "pass"
+    }

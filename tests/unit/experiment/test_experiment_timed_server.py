@@ -14,7 +14,9 @@ SERVER = Path(__file__).parents[1] / "support" / "timed_server.py"
 @pytest.fixture
 def client():
     command = [sys.executable, str(SERVER), "0.02", "0.001", "4"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
         base = f"http://127.0.0.1:{server.stdout.readline().strip()}"
         with httpx.Client(base_url=base, trust_env=False) as actual_client:
             yield actual_client

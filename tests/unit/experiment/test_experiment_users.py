@@ -99,12 +99,17 @@ def test_pods_of_one_service_that_differ_in_speed(pods, gap):
 
 
 def test_a_pod_that_restarted_between_the_readings_shows_no_difference():
-    assert pod_gap({"a": timed(10), "b": timed(12)}, {"a": timed(10), "b": timed(12, age=5.0)}) == 0.0
+    assert (
+        pod_gap({"a": timed(10), "b": timed(12)}, {"a": timed(10), "b": timed(12, age=5.0)}) == 0.0
+    )
 
 
 @pytest.mark.parametrize(("slower", "noted"), [(10.4, False), (10.8, True)])
 def test_a_difference_between_pods_above_5_percent_is_said(slower, noted):
     before = {"a": timed(10), "b": timed(slower)}
-    after = {name: replace(pod, generation_tokens=pod.generation_tokens + 100) for name, pod in before.items()}
+    after = {
+        name: replace(pod, generation_tokens=pod.generation_tokens + 100)
+        for name, pod in before.items()
+    }
     sentence = user_load(before, after, 10.0, 1.0).describe()
     assert sentence.endswith(", whose times per output token differ by 8 %") is noted

@@ -17,7 +17,10 @@ CHAT_SET = built_in_prompts("chat")[0]
 
 def divided(count, base=EDITS, name="edits", **settings):
     whole = Traffic(name, base)
-    variants = [Variant(name, whole.digest(), part, count, **settings, adapter=f"a{part}") for part in range(count)]
+    variants = [
+        Variant(name, whole.digest(), part, count, **settings, adapter=f"a{part}")
+        for part in range(count)
+    ]
     return tuple(Traffic(v.name, v.prompts(base), variant=v) for v in variants)
 
 
@@ -37,7 +40,11 @@ def test_a_name_says_what_the_variant_is_and_names_a_class(settings, name):
 @given(st.integers(1, 6), st.sampled_from(["edits", "chat"]))
 def test_variants_divide_the_prompts_of_their_class(count, name):
     base = built_in_prompts(name)[0]
-    texts = [body_of(p)["messages"][0]["content"] for kind in divided(count, base, name) for p in kind.prompts]
+    texts = [
+        body_of(p)["messages"][0]["content"]
+        for kind in divided(count, base, name)
+        for p in kind.prompts
+    ]
     assert sorted(texts) == sorted(base)
 
 
@@ -49,7 +56,10 @@ def test_a_long_prompt_ends_with_the_prompt_and_holds_no_passage_twice(base, cha
         original = base[16 * number]
         assert characters - 1_200 <= len(prompt) <= characters
         assert prompt.endswith(f"\n\n{original}")
-        assert max(prompt.count(passage) for name in ("edits", "rag") for passage in passages_of(name)) == 1
+        assert (
+            max(prompt.count(passage) for name in ("edits", "rag") for passage in passages_of(name))
+            == 1
+        )
     assert len({prompt[:60] for prompt in prompts}) == len(prompts)  # nothing for a prefix cache
 
 
@@ -75,7 +85,9 @@ def test_a_conversation_keeps_its_tools_and_is_not_lengthened():
         Variant("agents", "", context=4096, characters=9_000).prompts((conversation,))
 
 
-@pytest.mark.parametrize(("concurrency", "count"), [(1, 2), (1, 3), (1, 4), (1, 6), (4, 4), (8, 2), (8, 4)])
+@pytest.mark.parametrize(
+    ("concurrency", "count"), [(1, 2), (1, 3), (1, 4), (1, 6), (4, 4), (8, 2), (8, 4)]
+)
 def test_variants_take_at_most_one_and_a_half_times_the_prompts_of_one_class(concurrency, count):
     alone = Workload((Traffic("edits", tuple(map(str, range(3_000)))),), 1, 2, (concurrency,))
     shared = Workload(divided(count, alone.traffic[0].prompts), 1, 2, (concurrency,))

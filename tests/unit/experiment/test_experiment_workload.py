@@ -66,7 +66,9 @@ def test_a_class_is_named_as_its_cells_are(name):
     for make in (lambda: traffic(name=name), lambda: Cell(name, 1)):
         with pytest.raises(InputError) as caught:
             make()
-        assert caught.value.message.startswith("traffic: must be lower-case letters, digits and hyphens")
+        assert caught.value.message.startswith(
+            "traffic: must be lower-case letters, digits and hyphens"
+        )
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, float("nan"), float("inf")])
@@ -83,7 +85,8 @@ def test_prompts_of_a_class_are_distinct(texts):
 
 def test_too_few_prompts_say_how_many_are_needed():
     with pytest.raises(
-        InputError, match="9 distinct prompts of edits are too few: 2 to warm up and 2 rounds of 4 in 1 cell need 10"
+        InputError,
+        match="9 distinct prompts of edits are too few: 2 to warm up and 2 rounds of 4 in 1 cell need 10",
     ) as caught:
         workload(traffic=(traffic(9),))
     assert "--reuse-prompts" in (caught.value.hint or "")
@@ -131,7 +134,12 @@ def test_no_prompt_is_sent_twice_to_an_arm(warmup, repeats, requests, spare, con
         warmup=warmup,
         concurrency=tuple(concurrency),
     )
-    sent = [p for c in actual_workload.cells for r in range(repeats) for p in actual_workload.slice(c, r)]
+    sent = [
+        p
+        for c in actual_workload.cells
+        for r in range(repeats)
+        for p in actual_workload.slice(c, r)
+    ]
     assert len(sent) == len(set(sent)) == counted
     assert {actual_workload.warmup_prompts(c) for c in actual_workload.cells} == {prompts(warmup)}
     assert not set(sent) & set(prompts(warmup))
@@ -191,7 +199,9 @@ def test_every_cell_has_one_block_of_each_arm_in_a_round(repeat, seed):
 
 
 def first_arms(seed, cell=ONE, rounds=400):
-    return [dict(round_order(("a", "b"), (ONE, TWO), r, seed=seed)[::-1])[cell] for r in range(rounds)]
+    return [
+        dict(round_order(("a", "b"), (ONE, TWO), r, seed=seed)[::-1])[cell] for r in range(rounds)
+    ]
 
 
 def test_a_coin_decides_which_arm_goes_first():
@@ -238,9 +248,9 @@ TOPICS = ("how a hash table grows when it is full", "why ships made of steel flo
 def test_prompts_of_one_template_are_alike_though_none_repeats(texts, alike):
     kind = Traffic("chat", tuple(texts))
     assert kind.alike == alike
-    assert Workload.from_record(workload(traffic=(kind,), repeats=1, requests=1, warmup=0).to_record()).traffic[
-        0
-    ].alike == pytest.approx(alike)
+    assert Workload.from_record(
+        workload(traffic=(kind,), repeats=1, requests=1, warmup=0).to_record()
+    ).traffic[0].alike == pytest.approx(alike)
 
 
 def lines(*texts, end="\n"):

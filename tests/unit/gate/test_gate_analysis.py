@@ -34,7 +34,12 @@ def test_prompts_are_paired_by_repeat_and_place():
 
 
 def test_only_prompts_answered_by_both_are_compared():
-    made = compared_in([block(BASELINE, texts=("a", None, "c", None)), block(CANDIDATE, texts=("a", "b", None, None))])
+    made = compared_in(
+        [
+            block(BASELINE, texts=("a", None, "c", None)),
+            block(CANDIDATE, texts=("a", "b", None, None)),
+        ]
+    )
     assert (made.compared, made.different) == (1, 0)
     assert (made.baseline.failed, made.candidate.failed) == (2, 2)
 
@@ -62,7 +67,9 @@ def test_newly_failed_are_the_prompts_that_the_baseline_alone_answered():
     ],
 )
 def test_who_answered_one_prompt(base, cand, new):
-    made = compared_in([block(BASELINE, texts=("same", base)), block(CANDIDATE, texts=("same", cand))])
+    made = compared_in(
+        [block(BASELINE, texts=("same", base)), block(CANDIDATE, texts=("same", cand))]
+    )
     assert made.newly_failed == new
     assert made.compared == 1 + (base is not None and cand is not None)
 
@@ -70,7 +77,10 @@ def test_who_answered_one_prompt(base, cand, new):
 def test_answers_without_text_are_not_taken_for_equal_ones():
     empty = hashlib.sha256(b"").hexdigest()
     made = compared_in(
-        [block(BASELINE, texts=("a", empty, empty, "d")), block(CANDIDATE, texts=("a", empty, "c", empty))]
+        [
+            block(BASELINE, texts=("a", empty, empty, "d")),
+            block(CANDIDATE, texts=("a", empty, "c", empty)),
+        ]
     )
     assert (made.compared, made.different, made.textless) == (3, 2, 1)
     swallowed = compared_in(pair(texts=(empty,) * 8))
@@ -116,7 +126,10 @@ def test_an_arm_without_blocks_has_no_figures():
 
 
 def test_windows_are_pooled():
-    blocks = [block(CANDIDATE, r, window=w) for r, w in enumerate((SPECULATING, window(1000.0, 0.0, 0.0, 0.0)))]
+    blocks = [
+        block(CANDIDATE, r, window=w)
+        for r, w in enumerate((SPECULATING, window(1000.0, 0.0, 0.0, 0.0)))
+    ]
     assert ArmSummary.of(CANDIDATE, blocks).window.tokens_per_step == pytest.approx(1100 / 1040)
 
 
@@ -124,14 +137,20 @@ def test_requests_are_paired_by_prompt_wherever_they_stand():
     base, cand = pair(3)
     turned = replace(cand, samples=cand.samples[::-1])
     assert compared_in([base, turned]).different == compared_in([base, cand]).different == 0
-    other = replace(cand, samples=tuple(replace(s, prompt=f"other {s.prompt}") for s in cand.samples))
+    other = replace(
+        cand, samples=tuple(replace(s, prompt=f"other {s.prompt}") for s in cand.samples)
+    )
     assert compared_in([base, other]).compared == 0
 
 
 def test_a_prompt_sent_twice_is_paired_turn_by_turn():
     def twice(made, texts):
         return replace(
-            made, samples=tuple(replace(s, prompt="p", text_digest=t) for s, t in zip(made.samples, texts, strict=True))
+            made,
+            samples=tuple(
+                replace(s, prompt="p", text_digest=t)
+                for s, t in zip(made.samples, texts, strict=True)
+            ),
         )
 
     base, cand = pair(2)
@@ -172,7 +191,9 @@ def test_engine_clocks_are_preferred_and_the_client_stands_in_for_both():
     assert compared_in(timed).intervals["ttft"].value == pytest.approx(1.0)
     mixed = [b if b.arm == BASELINE else replace(b, window=window(100.0)) for b in timed]
     slow = [
-        replace(b, samples=tuple(replace(s, ttft_ms=30.0) for s in b.samples)) if b.arm == CANDIDATE else b
+        replace(b, samples=tuple(replace(s, ttft_ms=30.0) for s in b.samples))
+        if b.arm == CANDIDATE
+        else b
         for b in mixed
     ]
     assert compared_in(slow).intervals["ttft"].value == pytest.approx(3.0)
@@ -204,7 +225,9 @@ def test_goodput_counts_what_met_every_target():
     assert (fast.goodput, ArmSummary.of(BASELINE, blocks).goodput) == (4.0, None)
     assert ArmSummary.of(BASELINE, blocks, slo_e2e_ms=27.9).goodput == 0.0
     single = replace(blocks[0], samples=(Sample(5.0, 5.0, 1, "a", prompt="p"),))
-    assert ArmSummary.of(BASELINE, [single], slo_tpot_ms=1.0).goodput == 1.0  # one token has no time per token
+    assert (
+        ArmSummary.of(BASELINE, [single], slo_tpot_ms=1.0).goodput == 1.0
+    )  # one token has no time per token
 
 
 def test_client_times_are_held_against_the_engines():

@@ -47,7 +47,9 @@ def scored(ids=IDS, margins=(0.0,) * 4, gap=9.0, logprobs=None):
     """Scores with the margin of each token; ``gap`` to the next best where it is 0."""
     own = logprobs or tuple(-0.1 - margin for margin in margins)
     tops = tuple((o + m, o if m else o - gap) for o, m in zip(own, margins, strict=True))
-    return Scored(own, tops, tuple(9 if margin else token for token, margin in zip(ids, margins, strict=True)))
+    return Scored(
+        own, tops, tuple(9 if margin else token for token, margin in zip(ids, margins, strict=True))
+    )
 
 
 def passed(*pairs, level=Level.IDS, **more):
@@ -60,7 +62,12 @@ def wrong(margin, number=0, ask=OWN, **changes):
     """A pair whose candidate differs in one token, by this margin."""
     ids = (5, 6, 9, 8)
     return Pair(
-        number, ask, answer(ask=ask), answer(ids, ask, **changes), scored(), scored(ids, (0.0, 0.0, margin, 0.0))
+        number,
+        ask,
+        answer(ask=ask),
+        answer(ids, ask, **changes),
+        scored(),
+        scored(ids, (0.0, 0.0, margin, 0.0)),
     )
 
 
@@ -92,7 +99,9 @@ def test_a_baseline_that_rounds_widens_the_tie():
 def test_another_log_probability_of_a_token_near_a_tie_is_a_fault():
     (finding,) = passed(wrong(0.2, logprobs=(-0.1, -0.1, -2.0, -0.1))).findings
     assert finding.fault.startswith("a token with another log probability")
-    (finding,) = passed(wrong(0.2, logprobs=(-0.1, -0.1, -0.3, -0.1), best=(-0.1, -0.1, 0.9, -0.1))).findings
+    (finding,) = passed(
+        wrong(0.2, logprobs=(-0.1, -0.1, -0.3, -0.1), best=(-0.1, -0.1, 0.9, -0.1))
+    ).findings
     assert finding.fault == "a token that the candidate itself finds unlikely"
 
 
@@ -109,7 +118,9 @@ SHAPES = (
 
 
 @pytest.mark.parametrize(
-    "ask", [ask_of(1, "tools"), *(replace(OWN, body={**OWN.body, **shape}) for shape in SHAPES)], ids=repr
+    "ask",
+    [ask_of(1, "tools"), *(replace(OWN, body={**OWN.body, **shape}) for shape in SHAPES)],
+    ids=repr,
 )
 def test_of_an_answer_under_a_grammar_or_a_penalty_the_first_difference_alone_counts(ask):
     pair = wrong(30.0, ask=ask)
@@ -119,7 +130,8 @@ def test_of_an_answer_under_a_grammar_or_a_penalty_the_first_difference_alone_co
 
 
 @pytest.mark.parametrize(
-    "setting", [{"repetition_penalty": 1.0}, {"presence_penalty": 0}, {"top_p": 0.9}, {"stop": ["x"]}]
+    "setting",
+    [{"repetition_penalty": 1.0}, {"presence_penalty": 0}, {"top_p": 0.9}, {"stop": ["x"]}],
 )
 def test_a_setting_that_shapes_no_greedy_answer_leaves_every_token_to_the_scores(setting):
     pair = wrong(0.5, ask=replace(OWN, body={**OWN.body, **setting}))
@@ -130,7 +142,11 @@ def test_a_setting_that_shapes_no_greedy_answer_leaves_every_token_to_the_scores
 @pytest.mark.parametrize("ids", [(5, 6), (5, 6, 7, 8, 9)])
 def test_an_answer_that_ends_otherwise_needs_no_score(ids):
     assert passed(Pair(0, OWN, answer(), answer(ids))).rules[AnswerRule.TOKENS].candidate == 1
-    assert not passed(Pair(0, OWN, answer(), replace(answer(), ids=ids))).rules[AnswerRule.TOKENS].candidate
+    assert (
+        not passed(Pair(0, OWN, answer(), replace(answer(), ids=ids)))
+        .rules[AnswerRule.TOKENS]
+        .candidate
+    )
 
 
 def test_a_baseline_that_finds_its_own_tokens_unlikely_proves_nothing():
@@ -141,7 +157,9 @@ def test_a_baseline_that_finds_its_own_tokens_unlikely_proves_nothing():
 
 @pytest.mark.parametrize("level", [Level.PARSED, Level.TEXT])
 def test_what_an_endpoint_does_not_tell_is_named(level):
-    rules = passed(wrong(9.0), Pair(2, ask_of(2, "prose", temperature=1.0), answer(), answer()), level=level).rules
+    rules = passed(
+        wrong(9.0), Pair(2, ask_of(2, "prose", temperature=1.0), answer(), answer()), level=level
+    ).rules
     assert rules[AnswerRule.RENDERING].missing
     assert bool(rules[AnswerRule.TOKENS].missing) == bool(
         rules[AnswerRule.LAW].missing == "the endpoint gives no token ids"
@@ -166,7 +184,10 @@ def test_equal_tokens_must_be_rendered_alike(changes, fault):
 
 def test_spaces_in_the_arguments_are_no_fault():
     tools = ask_of(1, "tools")
-    mine, theirs = (answer(ask=tools, tool_calls=(ToolCall("record", text),)) for text in ('{"a": 1}', '{"a":1}'))
+    mine, theirs = (
+        answer(ask=tools, tool_calls=(ToolCall("record", text),))
+        for text in ('{"a": 1}', '{"a":1}')
+    )
     assert not passed(Pair(0, tools, mine, theirs)).rules[AnswerRule.RENDERING].candidate
 
 
@@ -176,7 +197,9 @@ def test_a_streamed_answer_must_be_the_same_if_it_finished(finish):
     right, broken = answer(finish=finish), answer(finish=finish, text="w5")
     for baseline, alone in ((right, 1), (broken, 0)):
         pairs = [Pair(0, OWN, right, right), Pair(1, streamed, baseline, broken)]
-        found = [f for f in passed(*pairs).findings if f.fault.endswith("streamed") and not f.on_baseline]
+        found = [
+            f for f in passed(*pairs).findings if f.fault.endswith("streamed") and not f.on_baseline
+        ]
         assert len(found) == (alone if finish == "stop" else 0)
 
 
@@ -192,7 +215,10 @@ def test_two_equal_surprising_samples_show_a_seed_used_again():
         told = scored(logprobs=(surprise,) * 4)
         pairs = [Pair(n, same, answer((n, 6, 7, 8)), answer(), scored=told) for n in range(2)]
         assert passed(*pairs).rules[AnswerRule.SEEDS].alone == faults
-    both = [Pair(n, same, answer(), answer(), told, told) for n, told in enumerate([scored(logprobs=(-5.0,) * 4)] * 2)]
+    both = [
+        Pair(n, same, answer(), answer(), told, told)
+        for n, told in enumerate([scored(logprobs=(-5.0,) * 4)] * 2)
+    ]
     assert passed(*both).rules[AnswerRule.SEEDS].alone == 0  # the baseline does so as well
 
 
@@ -241,7 +267,9 @@ CALL = '{"rows": [1], "checked": true, "state": "new"}'
 )
 def test_an_invalid_answer_is_of_one_kind(kind, changes, invalid):
     ask = ask_of(1, kind)
-    assert invalid_kinds(ask, matched(ask, answer(ask=ask, **changes))) == ({invalid} if invalid else set())
+    assert invalid_kinds(ask, matched(ask, answer(ask=ask, **changes))) == (
+        {invalid} if invalid else set()
+    )
 
 
 ODD = {
@@ -299,18 +327,29 @@ def test_only_a_fault_that_the_second_score_shows_again_refuses():
 
     again = refusing(confirmed(pair.scored), AnswerRule.TOKENS)
     assert [f.reproduction for f in again] == [Reproduction.ALONE]
-    assert [f.reproduction for f in refusing(confirmed(pair.scored, candidate=answer()), AnswerRule.TOKENS)] == [
-        Reproduction.TRANSIENT
-    ]
+    assert [
+        f.reproduction
+        for f in refusing(confirmed(pair.scored, candidate=answer()), AnswerRule.TOKENS)
+    ] == [Reproduction.TRANSIENT]
     refuted = confirmed(scored(pair.candidate.ids, (0.0, 0.0, 0.3, 0.0)))
-    assert not refusing(refuted, AnswerRule.TOKENS) and not open_findings(refuted, AnswerRule.TOKENS)
+    assert not refusing(refuted, AnswerRule.TOKENS) and not open_findings(
+        refuted, AnswerRule.TOKENS
+    )
     broken = confirmed(pair.scored, own=scored(margins=(0.0, 5.0, 0.0, 0.0)))
-    assert not refusing(broken, AnswerRule.TOKENS) and open_findings(broken, AnswerRule.TOKENS)[0].on_baseline
+    assert (
+        not refusing(broken, AnswerRule.TOKENS)
+        and open_findings(broken, AnswerRule.TOKENS)[0].on_baseline
+    )
 
 
 def test_a_record_of_a_check_has_no_text_of_an_answer():
     secret = "the user's own words"
-    pair = Pair(0, OWN, answer(), answer(text=secret, reasoning=secret, tool_calls=(ToolCall(secret, secret),)))
+    pair = Pair(
+        0,
+        OWN,
+        answer(),
+        answer(text=secret, reasoning=secret, tool_calls=(ToolCall(secret, secret),)),
+    )
     check = passed(pair, wrong(4.0, 1, text=secret))
     assert check.findings and secret not in json.dumps(check.to_record())
     assert AnswerCheck.from_record(check.to_record()) == check
@@ -326,7 +365,9 @@ def test_samples_of_the_law_are_no_evidence_against_it(seed, temperature, top_p)
     assert result.e_value < 200 and not result.outside
 
 
-@pytest.mark.parametrize(("temperature", "top_p", "spread"), [(1.0, 1.0, 0.0), (1.0, 1.0, 0.3), (0.7, 0.65, 0.0)])
+@pytest.mark.parametrize(
+    ("temperature", "top_p", "spread"), [(1.0, 1.0, 0.0), (1.0, 1.0, 0.3), (0.7, 0.65, 0.0)]
+)
 def test_no_likelihood_ratio_gains_under_the_law(temperature, top_p, spread):
     """The expectation of each ratio under the law is at most 1, so their product is a supermartingale."""
     tops = tuple(math.log(p) for p in (0.5, 0.2, 0.2, 0.07, 0.01))
@@ -339,7 +380,10 @@ def test_no_likelihood_ratio_gains_under_the_law(temperature, top_p, spread):
         each = {tops[0]: 0.5, tops[1]: 0.2, tops[3]: 0.07, math.log(0.001): 0.03}
         law = {top: p * (1 + 2 * spread**2 * (squares - each[top])) for top, p in law.items()}
     assert sum(law.values()) == pytest.approx(1.0)
-    ratios = [np.exp(likelihood_ratios(Scored((top,), (tops,), (0,)), temperature, top_p, spread)[0]) for top in law]
+    ratios = [
+        np.exp(likelihood_ratios(Scored((top,), (tops,), (0,)), temperature, top_p, spread)[0])
+        for top in law
+    ]
     assert {r.shape for r in ratios} == {(1, 17)}
     assert (sum(p * r for p, r in zip(law.values(), ratios, strict=True)) <= 1.0 + 1e-9).all()
 
@@ -357,14 +401,18 @@ def test_a_planted_fault_is_refused_by_its_rule(name, rule):
     asks = asks_of(16, seed=3)
     pairs, _, _ = simulated_pass(fault, size=16, noise=0.03, seed=3)
     check = examine(pairs, fidelity="full", level=Level.IDS)
-    assert refusing(confirm(check, pairs, repeats_of(fault, to_confirm(check), pairs, asks, 0.03)), rule)
+    assert refusing(
+        confirm(check, pairs, repeats_of(fault, to_confirm(check), pairs, asks, 0.03)), rule
+    )
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_equal_engines_are_not_refused(noise):
     pairs, _, _ = simulated_pass(None, size=16, noise=noise, seed=5)
     check = examine(pairs, fidelity="full", level=Level.IDS)
-    check = confirm(check, pairs, repeats_of(None, to_confirm(check), pairs, asks_of(16, seed=5), noise))
+    check = confirm(
+        check, pairs, repeats_of(None, to_confirm(check), pairs, asks_of(16, seed=5), noise)
+    )
     assert not any(refusing(check, rule) for rule in AnswerRule)
     assert not any(count.missing for count in check.rules.values())
 
@@ -383,7 +431,9 @@ def test_evidence_counts_against_the_likeliest_rounding_of_the_law():
 
 def test_sampled_requests_are_asked_again_only_while_they_hint_at_a_fault():
     def with_e_value(value):
-        return AnswerCheck("full", Level.IDS, 1, 1, rules={AnswerRule.LAW: RuleCount(1, e_value=value)})
+        return AnswerCheck(
+            "full", Level.IDS, 1, 1, rules={AnswerRule.LAW: RuleCount(1, e_value=value)}
+        )
 
     assert [promises(with_e_value(value)) for value in (None, 0.1, 1.0, 1.5, 200.0, 201.0)] == [
         False,

@@ -68,9 +68,13 @@ def test_more_accepted_never_looks_worse(drafts, accepted):
 
 
 def test_it_is_read_from_the_counters_of_position_0():
-    actual_window = window(drafts=80.0, draft_tokens=240.0, accepted=90.0, per_position=(60.0, 20.0, 10.0))
+    actual_window = window(
+        drafts=80.0, draft_tokens=240.0, accepted=90.0, per_position=(60.0, 20.0, 10.0)
+    )
     assert FirstPosition.of(Policy(), actual_window) == counted(80, 60)
-    assert FirstPosition.of(Policy(), window()) == FirstPosition.of(Policy()) == counted(0, 0)  # speculation is off
+    assert (
+        FirstPosition.of(Policy(), window()) == FirstPosition.of(Policy()) == counted(0, 0)
+    )  # speculation is off
 
 
 def test_warm_ups_add_up():
@@ -79,7 +83,9 @@ def test_warm_ups_add_up():
 
 def test_the_message_names_both_models_the_figure_and_the_limit():
     text = counted(200, 4).describe_mismatch(draft="/models/head", target="demo")
-    assert text.startswith("draft /models/head does not match target demo: first-position acceptance ")
+    assert text.startswith(
+        "draft /models/head does not match target demo: first-position acceptance "
+    )
     assert "2.0% of 200 drafts" in text
     assert "at least 30%" in text
     assert "99.9% CI" in text
@@ -105,7 +111,9 @@ def test_the_limit_is_the_policys():
     loose = Policy(min_first_acceptance=0.1)
     assert FirstPosition.of(Policy(), actual_window).outcome is FAIL
     assert FirstPosition.of(loose, actual_window).outcome is PASS
-    assert "first-position acceptance 20.0%" in judge_served_drafts([actual_window] * 5, Policy(), draft_model=True)
+    assert "first-position acceptance 20.0%" in judge_served_drafts(
+        [actual_window] * 5, Policy(), draft_model=True
+    )
     assert judge_served_drafts([actual_window] * 5, loose, draft_model=True) == ""
 
 
@@ -116,7 +124,10 @@ def test_drafts_without_counts_by_position_are_not_judged():
     assert (first.outcome, first.rate, first.interval) == (MISSING, None, None)
     assert first.describe() == "the engine counts no acceptance by position, of 400 drafts"
     counted_ = FirstPosition.of(
-        Policy(), window(drafts=400.0, draft_tokens=1200.0, accepted=600.0, per_position=(300.0, 200.0, 100.0))
+        Policy(),
+        window(
+            drafts=400.0, draft_tokens=1200.0, accepted=600.0, per_position=(300.0, 200.0, 100.0)
+        ),
     )
     assert (FirstPosition.of(Policy()) + first + counted_).outcome is MISSING
     assert (FirstPosition.of(Policy()) + counted_).outcome is PASS

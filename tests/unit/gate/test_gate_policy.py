@@ -61,14 +61,25 @@ def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
         ("max_tpot_ratio: -1\n", "gate.yaml:1: max_tpot_ratio: must be a number above 0, not -1"),
         *(
             (f"{name}: 0\n", f"gate.yaml:1: {name}: must be a number above 0")
-            for name in ("max_time_per_token_ratio", "max_ttft_ratio", "max_queue_wait_ratio", "max_e2e_ratio")
+            for name in (
+                "max_time_per_token_ratio",
+                "max_ttft_ratio",
+                "max_queue_wait_ratio",
+                "max_e2e_ratio",
+            )
         ),
         (
             "max_failed_excess: 2\n",
             "gate.yaml:1: max_failed_excess: must be a number of zero or more and at most 1, not 2",
         ),
-        ("level: 0.5\n", "gate.yaml:1: level: must be a number above 0.5 and at most 0.999, not 0.5"),
-        ("slo_ttft_ms: x\n", "gate.yaml:1: slo_ttft_ms: must be a number of zero or more or null, not 'x'"),
+        (
+            "level: 0.5\n",
+            "gate.yaml:1: level: must be a number above 0.5 and at most 0.999, not 0.5",
+        ),
+        (
+            "slo_ttft_ms: x\n",
+            "gate.yaml:1: slo_ttft_ms: must be a number of zero or more or null, not 'x'",
+        ),
         ("level: 0.9\nlevel: 0.95\n", 'gate.yaml:2: duplicate key "level"'),
         ("- 1\n", "gate.yaml:1: expected a mapping, got a list"),
         ("hello\n", "gate.yaml:1: expected a mapping, got a single value"),
@@ -96,7 +107,9 @@ def test_some_limits_can_be_switched_off_and_on():
 
 
 limits = st.dictionaries(
-    st.sampled_from(sorted(Policy.terms())), st.floats(0.0, 3.0) | st.none() | st.integers(-1, 3), max_size=6
+    st.sampled_from(sorted(Policy.terms())),
+    st.floats(0.0, 3.0) | st.none() | st.integers(-1, 3),
+    max_size=6,
 )
 
 
@@ -132,7 +145,11 @@ def test_every_rule_says_what_it_asks():
 def test_limits_of_a_file_are_plain_numbers_that_a_record_can_hold():
     text = "ttft_slack_ms: 0\nmax_ttft_ratio: 1.20\nqueue_wait_slack_ms: 0x10\n"
     record = Policy.parse(text, file="gate.yaml").to_record()
-    assert (record["ttft_slack_ms"], record["max_ttft_ratio"], record["queue_wait_slack_ms"]) == (0, 1.2, 16)
+    assert (record["ttft_slack_ms"], record["max_ttft_ratio"], record["queue_wait_slack_ms"]) == (
+        0,
+        1.2,
+        16,
+    )
     assert {type(value) for value in record.values()} <= {int, float, type(None)}
 
 

@@ -33,7 +33,9 @@ def run_of(tpots, *, variants=True, accepted=0.6, seed=1, names=VARIANTS):
     bursts = {name: Burst(requests=18, elsewhere=54) for name in names}
     policy = replace(Policy(), max_pod_gap=0.0)
     record = policy.to_record()
-    return Run("r", "", "", "", {}, prompts, {}, None, record, tuple(blocks), planned=ROUNDS, bursts=bursts)
+    return Run(
+        "r", "", "", "", {}, prompts, {}, None, record, tuple(blocks), planned=ROUNDS, bursts=bursts
+    )
 
 
 def verdict_of(tpots, **options):
@@ -55,7 +57,9 @@ def test_classes_that_are_all_faster_are_promoted_by_what_they_show_together():
 def test_a_class_that_is_twice_as_slow_is_rejected_alone(seed):
     verdict = verdict_of([0.7, 0.7, 0.7, 2.0], seed=seed)
     assert verdict.outcome is Outcome.REJECT
-    assert [name for name, outcome in outcomes(verdict).items() if outcome == "reject"] == ["edits-8k-sql"]
+    assert [name for name, outcome in outcomes(verdict).items() if outcome == "reject"] == [
+        "edits-8k-sql"
+    ]
 
 
 def test_a_rule_that_passes_by_other_classes_says_so():
@@ -81,7 +85,9 @@ def test_a_class_borrows_nothing_from_another_class_or_load():
     assert not [r for r in verdict.rules if "other classes" in r.message]
     run = run_of([0.75] * 4)
     loads = dict(zip(VARIANTS, (1, 2, 4, 8), strict=True))
-    blocks = (replace(b, cell=replace(b.cell, concurrency=loads[b.cell.traffic])) for b in run.blocks)
+    blocks = (
+        replace(b, cell=replace(b.cell, concurrency=loads[b.cell.traffic])) for b in run.blocks
+    )
     verdict = judge_run(replace(run, blocks=tuple(blocks)))[1]
     assert not [r for r in verdict.rules if "other classes" in r.message]
 
@@ -90,17 +96,28 @@ def test_each_class_is_told_what_to_do():
     slow_adapter = verdict_of([0.7, 2.2, 0.7, 2.2])
     advice = {cell.cell.traffic: cell.advice for cell in slow_adapter.cells}
     assert advice["edits-2k-demo"] == "speculate"
-    assert advice["edits-8k-sql"] == ("route requests longer than 2048 tokens for sql to a service without speculation")
-    only_adapters = {name: replace(v, context=0) for name, v in VARIANTS.items() if v.context == 2048}
+    assert advice["edits-8k-sql"] == (
+        "route requests longer than 2048 tokens for sql to a service without speculation"
+    )
+    only_adapters = {
+        name: replace(v, context=0) for name, v in VARIANTS.items() if v.context == 2048
+    }
     (_, sql) = verdict_of([0.7, 2.2], names=only_adapters).cells
-    assert sql.advice == "exclude the adapter: route requests for sql to a service without speculation"
+    assert (
+        sql.advice == "exclude the adapter: route requests for sql to a service without speculation"
+    )
     assert {cell.advice for cell in verdict_of([0.7] * 4, variants=False).cells} == {""}
 
 
 def test_a_class_that_loses_by_long_drafts_is_told_their_length():
     """At three drafted tokens a step takes 2.4 times as long, and only the first is accepted."""
     run = run_of([1.6] * 4)
-    drafted = {"drafts": 36.0, "draft_tokens": 108.0, "accepted": 28.0, "per_position": (28.0, 0.0, 0.0)}
+    drafted = {
+        "drafts": 36.0,
+        "draft_tokens": 108.0,
+        "accepted": 28.0,
+        "per_position": (28.0, 0.0, 0.0),
+    }
     slow = {**drafted, "itl_count": 36.0, "itl_seconds": 36 * 0.024, "generation_tokens": 64.0}
     plain = {"itl_count": 64.0, "itl_seconds": 0.64, "generation_tokens": 64.0}
     windows = {BASELINE: plain, CANDIDATE: slow}

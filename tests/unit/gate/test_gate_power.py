@@ -75,7 +75,8 @@ def test_the_rounds_that_detect_a_gain_are_the_fewest():
     noise = noise_of(Truth(prompts=4))
     actual_rounds = rounds_to_detect(noise, WORKLOAD, PLAIN, 0.25)
     chances = [
-        chance_to_promote(noise, replace(WORKLOAD, repeats=n), PLAIN, 0.25) for n in (actual_rounds - 1, actual_rounds)
+        chance_to_promote(noise, replace(WORKLOAD, repeats=n), PLAIN, 0.25)
+        for n in (actual_rounds - 1, actual_rounds)
     ]
     assert chances[0] < PLAIN.power <= chances[1]
 
@@ -101,7 +102,10 @@ def test_one_round_shows_no_noise():
 
 
 def test_the_noise_of_a_cell_is_that_of_its_load_first():
-    cells = [CellNoise(t, c, 4.0, 0.1, {"time_per_token_ratio": s}) for t, c, s in (("a", 1, 0.1), ("b", 8, 0.3))]
+    cells = [
+        CellNoise(t, c, 4.0, 0.1, {"time_per_token_ratio": s})
+        for t, c, s in (("a", 1, 0.1), ("b", 8, 0.3))
+    ]
     noise = MeasurementNoise("earlier", tuple(cells))
     assert noise.of_cell(Cell("a", 8)).traffic == "b"
     assert noise.of_cell(Cell("a", 1)).traffic == "a"
@@ -110,16 +114,23 @@ def test_the_noise_of_a_cell_is_that_of_its_load_first():
 
 def test_the_table_of_rounds_holds_where_just_so_many_are_planned():
     page = Path(__file__).parents[3] / "docs/explanation/gate.md"
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.read_text().splitlines()]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in page.read_text().splitlines()
+    ]
     header = next(row for row in rows if row[1:2] == ["15 %"])
-    gains = [math.log(float(t[:-1])) if t.endswith("x") else -math.log1p(-float(t[:-1]) / 100) for t in header[1:]]
+    gains = [
+        math.log(float(t[:-1])) if t.endswith("x") else -math.log1p(-float(t[:-1]) / 100)
+        for t in header[1:]
+    ]
     table = {float(row[0]): row[1:] for row in rows if row and re.fullmatch(r"0\.\d+", row[0])}
     assert set(table) == {0.05, 0.1, 0.2, 0.3}
     gap = math.log1p(PLAIN.max_pod_gap)
     for spread, counts in table.items():
         for gain, count in zip(gains, map(int, counts), strict=True):
             chances = [
-                chance_to_show(gap_beyond(gain, gap), spread, n, PLAIN.side, omit=int(n >= SETTLED_FROM))
+                chance_to_show(
+                    gap_beyond(gain, gap), spread, n, PLAIN.side, omit=int(n >= SETTLED_FROM)
+                )
                 for n in (int(0.8 * count), count)
             ]
             assert chances[1] >= 0.9, (spread, gain)
@@ -148,7 +159,9 @@ def test_the_sentence():
     before, _, after = text.partition(" in ")
     assert before == "this plan would notice a 20% gain"
     assert after.split(" of 10")[0].isdigit()
-    assert text.endswith("as noisy as this one (24 rounds of 4 prompts, by the noise of an earlier measurement)")
+    assert text.endswith(
+        "as noisy as this one (24 rounds of 4 prompts, by the noise of an earlier measurement)"
+    )
 
 
 def test_a_forecast_allows_for_what_equal_arms_may_differ_in_its_own_order():
@@ -160,4 +173,6 @@ def test_a_forecast_allows_for_what_equal_arms_may_differ_in_its_own_order():
     )
     assert turns > side_by_side > separate
     unlimited = replace(PLAIN, max_pod_gap=0.0, max_drift=0.0)
-    assert chance_to_promote(noise, workload, unlimited, 0.25, ArmOrder.SEPARATE) == pytest.approx(turns)
+    assert chance_to_promote(noise, workload, unlimited, 0.25, ArmOrder.SEPARATE) == pytest.approx(
+        turns
+    )

@@ -84,7 +84,9 @@ def with_command(*flags):
 
 def drafted(rate):
     """A window whose first position is accepted at this rate."""
-    return replace(window(400.0, 100.0, 500.0, 100 * rate + 60, (100 * rate, 20.0, 20.0, 10.0, 10.0)), **TIMED)
+    return replace(
+        window(400.0, 100.0, 500.0, 100 * rate + 60, (100 * rate, 20.0, 20.0, 10.0, 10.0)), **TIMED
+    )
 
 
 HEAD = replace(GOOD, arms=arms("eagle3"))
@@ -110,15 +112,22 @@ def cached(base, cand):
 
 def answered(rule, *findings, tokens=8, **count):
     """The result of a pass of answers, in which one rule has this count and these findings."""
-    counts = {AnswerRule.TOKENS: RuleCount(tokens), rule: RuleCount(**{"compared": tokens, **count})}
-    check = AnswerCheck("quick", Level.IDS, 8, 8, counts, tie=Tie(1.0, 0.02, 0.1, 8, 99), findings=findings)
+    counts = {
+        AnswerRule.TOKENS: RuleCount(tokens),
+        rule: RuleCount(**{"compared": tokens, **count}),
+    }
+    check = AnswerCheck(
+        "quick", Level.IDS, 8, 8, counts, tie=Tie(1.0, 0.02, 0.1, 8, 99), findings=findings
+    )
     return replace(GOOD, answers=check)
 
 
 def faulty(rule, outcome):
     """A fault that was confirmed, or that the baseline has as well."""
     confirmed = outcome is FAIL
-    finding = AnswerFinding(rule, 3, "tools", "a fault", 2, 7, 9, 4.5, confirmed=confirmed, on_baseline=not confirmed)
+    finding = AnswerFinding(
+        rule, 3, "tools", "a fault", 2, 7, 9, 4.5, confirmed=confirmed, on_baseline=not confirmed
+    )
     return answered(rule, finding, candidate=1, alone=1, p=0.001)
 
 
@@ -127,8 +136,13 @@ OTHER_TOKEN = AnswerFinding(AnswerRule.TOKENS, 3, "edits", "a token", 2, 7, 9, 4
 
 def rounds_compared(*findings, equal=31, tied=0, **count):
     """The rounds' own 32 answers, compared by their token ids."""
-    rules = {AnswerRule.TOKENS: RuleCount(**{"compared": 32, **count}), AnswerRule.RENDERING: RuleCount(32)}
-    check = AnswerCheck("rounds", Level.IDS, 32, 1, rules, {"edits": 32}, equal, tied, findings=findings)
+    rules = {
+        AnswerRule.TOKENS: RuleCount(**{"compared": 32, **count}),
+        AnswerRule.RENDERING: RuleCount(32),
+    }
+    check = AnswerCheck(
+        "rounds", Level.IDS, 32, 1, rules, {"edits": 32}, equal, tied, findings=findings
+    )
     return replace(GOOD, round_answers=check)
 
 
@@ -168,10 +182,18 @@ CASES = [
     (good(repeated=3), "repeats", PASS),
     (good(repeated=4), "repeats", MISSING),
     (good(sent=0), "repeats", MISSING),
-    (with_arm("candidate", output_tokens=304), "tokens", PASS),  # 5% of the engine's 320, either way
+    (
+        with_arm("candidate", output_tokens=304),
+        "tokens",
+        PASS,
+    ),  # 5% of the engine's 320, either way
     (with_arm("candidate", output_tokens=337), "tokens", MISSING),
     (with_arm("candidate", window=None), "tokens", MISSING),
-    (with_arm("baseline", window=replace(window(640.0), **TIMED)), "tokens", MISSING),  # users were served meanwhile
+    (
+        with_arm("baseline", window=replace(window(640.0), **TIMED)),
+        "tokens",
+        MISSING,
+    ),  # users were served meanwhile
     (cached(0.3, 0.35), "caches", PASS),
     (cached(0.0, 0.94), "caches", MISSING),
     (cached(0.94, 0.0), "caches", MISSING),
@@ -187,21 +209,37 @@ CASES = [
     (replace(GOOD, arms=remembering(320.0, "ngram")), "caches", SKIP),
     (replace(GOOD, arms=remembering(320.0, **FORGETS)), "caches", SKIP),
     *[(answered(rule), rule.value, PASS) for rule in AnswerRule],
-    *[(faulty(rule, outcome), rule.value, outcome) for rule in AnswerRule for outcome in (FAIL, MISSING)],
+    *[
+        (faulty(rule, outcome), rule.value, outcome)
+        for rule in AnswerRule
+        for outcome in (FAIL, MISSING)
+    ],
     (answered(AnswerRule.TOKENS, tokens=3), "chosen tokens", MISSING),
     (answered(AnswerRule.TOKENS, missing="no ids"), "chosen tokens", MISSING),
     (answered(AnswerRule.LAW, missing="no ids"), "sampled tokens", SKIP),  # greedy traffic
     (answered(AnswerRule.SEEDS, applies=False), "seeds", SKIP),
     (GOOD, "outputs", PASS),
-    (good(different=3), "outputs", SKIP),  # recorded without token ids: nothing tells ties from faults
+    (
+        good(different=3),
+        "outputs",
+        SKIP,
+    ),  # recorded without token ids: nothing tells ties from faults
     (rounds_compared(equal=32), "outputs", PASS),
     (rounds_compared(equal=20, tied=12), "outputs", PASS),
     (rounds_compared(equal=31, missing="no ids"), "outputs", MISSING),
     (replace(rounds_compared(equal=31), policy=Policy(min_scored_answers=0)), "outputs", SKIP),
     (rounds_compared(equal=31, missing="no baseline", impossible=True), "outputs", SKIP),
     (rounds_compared(OTHER_TOKEN, equal=31, candidate=1, alone=1), "outputs", FAIL),
-    (rounds_compared(replace(OTHER_TOKEN, on_baseline=True), equal=31, candidate=1), "outputs", MISSING),
-    (rounds_compared(replace(OTHER_TOKEN, confirmed=None), equal=31, candidate=1), "outputs", MISSING),
+    (
+        rounds_compared(replace(OTHER_TOKEN, on_baseline=True), equal=31, candidate=1),
+        "outputs",
+        MISSING,
+    ),
+    (
+        rounds_compared(replace(OTHER_TOKEN, confirmed=None), equal=31, candidate=1),
+        "outputs",
+        MISSING,
+    ),
     (with_interval("length_ratio", 1.0, 0.81, 1.24), "length", PASS),
     (with_interval("length_ratio", 1.1, 0.9, 1.3), "length", UNDECIDED),
     (with_interval("length_ratio", 3.0, 2.7, 3.3), "length", FAIL),
@@ -219,18 +257,34 @@ CASES = [
     (HEAD, "first position", PASS),
     (first(0.29, 0.2, 0.31), "first position", UNDECIDED),
     (first(0.05, 0.01, 0.2), "first position", FAIL),
-    (replace(counted(replace(window(320.0), **TIMED)), arms=arms("eagle3")), "first position", MISSING),
+    (
+        replace(counted(replace(window(320.0), **TIMED)), arms=arms("eagle3")),
+        "first position",
+        MISSING,
+    ),
     (GOOD, "coverage", PASS),
     (counted(replace(window(0.0, 0.0, 0.0, 0.0), **TIMED)), "coverage", MISSING),
     (counted(replace(window(320.0), **TIMED)), "coverage", SKIP),
-    (replace(with_interval("coverage", 0.5, 0.45, 0.52), policy=Policy(min_coverage=0.51)), "coverage", UNDECIDED),
-    (replace(with_interval("coverage", 0.5, 0.49, 0.505), policy=Policy(min_coverage=0.51)), "coverage", FAIL),
+    (
+        replace(with_interval("coverage", 0.5, 0.45, 0.52), policy=Policy(min_coverage=0.51)),
+        "coverage",
+        UNDECIDED,
+    ),
+    (
+        replace(with_interval("coverage", 0.5, 0.49, 0.505), policy=Policy(min_coverage=0.51)),
+        "coverage",
+        FAIL,
+    ),
     (GOOD, "KV pool", SKIP),
     (replace(GOOD, arms=arms(base=None)), "KV pool", SKIP),
     (replace(GOOD, arms=arms(base=69_232, cand=32_528)), "KV pool", PASS),
     (replace(GOOD, arms=arms(base=69_232, cand=18_560)), "KV pool", FAIL),
     (with_interval("time_per_token_ratio", 0.8, 0.7, 0.999), "time per token", PASS),
-    (with_interval("time_per_token_ratio", 0.8, 0.7, 1.0), "time per token", UNDECIDED),  # a gain must be shown
+    (
+        with_interval("time_per_token_ratio", 0.8, 0.7, 1.0),
+        "time per token",
+        UNDECIDED,
+    ),  # a gain must be shown
     (with_interval("time_per_token_ratio", 1.1, 1.01, 1.2), "time per token", FAIL),
     (without("time_per_token_ratio"), "time per token", MISSING),
     (with_interval("throughput_ratio", 1.0, 0.95, 1.2), "throughput", PASS),
@@ -265,7 +319,9 @@ def test_what_is_good_everywhere_is_promoted():
     assert verdict.summary == "promote for edits"
 
 
-@pytest.mark.parametrize(("analysis", "rule", "outcome"), CASES, ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(
+    ("analysis", "rule", "outcome"), CASES, ids=lambda v: v if isinstance(v, str) else ""
+)
 def test_one_rule_decides(analysis, rule, outcome):
     """Each case changes one datum. A missing one may be missing for other rules too, but never turns into a pass."""
     verdict = assess(analysis)
@@ -328,12 +384,17 @@ def test_an_engine_that_knows_the_prompts_neither_promotes_nor_rejects():
         made = cached(base, cand)
         cell = made.cells[0]
         interval = Interval(speed, 0.9 * speed, 1.1 * speed, 5, "t", 0.96)
-        made = replace(made, cells=(replace(cell, intervals={**cell.intervals, "time_per_token_ratio": interval}),))
+        made = replace(
+            made,
+            cells=(replace(cell, intervals={**cell.intervals, "time_per_token_ratio": interval}),),
+        )
         verdict = assess(made)
         assert verdict.outcome is Outcome.UNDECIDED
         assert "the prefix cache held" in verdict.reasons[0]
         assert "below 1.00x" not in " ".join(verdict.reasons)
-        wrong = replace(made, round_answers=rounds_compared(OTHER_TOKEN, candidate=1, alone=1).round_answers)
+        wrong = replace(
+            made, round_answers=rounds_compared(OTHER_TOKEN, candidate=1, alone=1).round_answers
+        )
         assert assess(wrong).outcome is Outcome.REJECT  # other answers are no matter of speed
 
 
@@ -359,12 +420,16 @@ def test_longer_answers_are_not_a_gain_in_speed():
 
     def longer(sample, factor, tpot):
         tokens = round(sample.tokens * factor)
-        return replace(sample, tokens=tokens, e2e_ms=sample.ttft_ms + tpot * (tokens - 1), text_digest="other")
+        return replace(
+            sample, tokens=tokens, e2e_ms=sample.ttft_ms + tpot * (tokens - 1), text_digest="other"
+        )
 
     changed_blocks = []
     for block in timed(rounds_of(12, faster=(1.0,) * 8, cell=replace(EDITS, temperature=0.7))):
         factor = 3.0 + 0.2 * (block.repeat % 3)
-        samples = tuple(longer(s, factor, 2.06) if block.arm == CANDIDATE else s for s in block.samples)
+        samples = tuple(
+            longer(s, factor, 2.06) if block.arm == CANDIDATE else s for s in block.samples
+        )
         counted = replace(window(float(sum(s.tokens for s in samples))), **TIMED)
         seconds = sum(s.e2e_ms for s in samples) / 1000
         changed_blocks.append(replace(block, samples=samples, window=counted, duration_s=seconds))
@@ -374,7 +439,9 @@ def test_longer_answers_are_not_a_gain_in_speed():
     assert rules_by_rule["throughput"].outcome is PASS
     assert verdict.outcome is Outcome.REJECT
     assert verdict.cells[0].broken  # no share of the traffic excuses it
-    assert rules_by_rule["length"].message.startswith("answers are 3.20x as long (32.0 tokens, baseline 10.0)")
+    assert rules_by_rule["length"].message.startswith(
+        "answers are 3.20x as long (32.0 tokens, baseline 10.0)"
+    )
 
 
 def failing(worse, better, n):
@@ -390,13 +457,19 @@ def test_failures_are_judged_by_their_interval():
     assert failing(5, 4, 400).outcome is PASS
     assert failing(0, 0, 20).outcome is UNDECIDED
     assert failing(0, 0, 20).needed == 52
-    assert "0.0% more, 90% CI -16.8% to 16.8% (at most 5%); about 52 more prompts" in failing(0, 0, 20).message
+    assert (
+        "0.0% more, 90% CI -16.8% to 16.8% (at most 5%); about 52 more prompts"
+        in failing(0, 0, 20).message
+    )
     assert failing(30, 0, 96).outcome is FAIL
     assert failing(1, 0, 60).needed is not None
 
 
 def test_the_rounds_own_answers_name_what_differs():
-    rule, made = rule_named("outputs"), rounds_compared(OTHER_TOKEN, equal=20, tied=11, candidate=1, alone=1)
+    rule, made = (
+        rule_named("outputs"),
+        rounds_compared(OTHER_TOKEN, equal=20, tied=11, candidate=1, alone=1),
+    )
     message = rule(Case(made.cells[0], made)).message
     assert message == (
         "20 of 32 greedy answers have equal token ids; request 3 (edits): a token, position 2, token 7 for 9, 4.5 nats"
@@ -410,8 +483,12 @@ def test_the_rounds_own_answers_name_what_differs():
 
 def test_messages_carry_value_limit_interval_and_n():
     actual_results = results(GOOD)
-    assert actual_results["time per token"].message.startswith("time-per-token ratio 0.50x, 96.1% CI 0.4")
-    assert actual_results["time per token"].message.endswith("over 4 rounds of 8 prompts (below 1.00x)")
+    assert actual_results["time per token"].message.startswith(
+        "time-per-token ratio 0.50x, 96.1% CI 0.4"
+    )
+    assert actual_results["time per token"].message.endswith(
+        "over 4 rounds of 8 prompts (below 1.00x)"
+    )
     assert actual_results["throughput"].message.startswith("throughput ratio 2.00x, 94% CI 1.9")
     assert actual_results["TTFT"].message == (
         "TTFT 0.00 ms (10.0 ms, baseline 10.0 ms), 94% CI 0.00 ms to 0.00 ms over 4 rounds of 8 prompts "
@@ -424,9 +501,22 @@ def test_messages_carry_value_limit_interval_and_n():
     assert actual_results["coverage"].message == (
         "coverage 50.0%, 94% CI 50.0% to 50.0% over 4 rounds and 32 requests (at least 0%)"
     )
-    for name in ("time per token", "throughput", "TPOT", "TTFT", "queue wait", "tokens per step", "coverage"):
+    for name in (
+        "time per token",
+        "throughput",
+        "TPOT",
+        "TTFT",
+        "queue wait",
+        "tokens per step",
+        "coverage",
+    ):
         rule = actual_results[name]
-        assert (rule.n, rule.interval.n, rule.limit is None, rule.value) == (32, 4, False, rule.interval.value)
+        assert (rule.n, rule.interval.n, rule.limit is None, rule.value) == (
+            32,
+            4,
+            False,
+            rule.interval.value,
+        )
     assert actual_results["outputs"].n == 32
 
 
@@ -449,9 +539,16 @@ def test_what_more_requests_would_not_tell_is_not_promised_by_them():
     used = replace(cell, baseline=replace(cell.baseline, window=replace(window(640.0), **TIMED)))
     verdict = assess(replace(noisy, cells=(used,)))
     assert (verdict.outcome, verdict.needed, verdict.needed_s) == (Outcome.UNDECIDED, None, None)
-    assert verdict.reasons[0].startswith("users sent 320 tokens to the baseline meanwhile, 50% of all")
+    assert verdict.reasons[0].startswith(
+        "users sent 320 tokens to the baseline meanwhile, 50% of all"
+    )
     level = replace(
-        noisy, cells=(replace(cell, intervals={**cell.intervals, "tpot": Interval(1.05, 0.9, 1.2, 4, "t", 0.975)}),)
+        noisy,
+        cells=(
+            replace(
+                cell, intervals={**cell.intervals, "tpot": Interval(1.05, 0.9, 1.2, 4, "t", 0.975)}
+            ),
+        ),
     )
     assert assess(level).needed is None
 
@@ -471,7 +568,11 @@ def test_in_an_open_loop_the_wait_in_the_client_is_part_of_the_first_token():
     """The engine's clock begins when a request is sent; the trap's shape once the limit in flight is reached."""
     cell = Cell("edits", 256, rate=4.0)
     waiting = [
-        replace(b, held_ms=5000.0, samples=tuple(replace(s, ttft_ms=s.ttft_ms + 5000) for s in b.samples))
+        replace(
+            b,
+            held_ms=5000.0,
+            samples=tuple(replace(s, ttft_ms=s.ttft_ms + 5000) for s in b.samples),
+        )
         if b.arm == CANDIDATE
         else b
         for b in timed(rounds_of(4, jitter=0.02, cell=cell))
@@ -491,7 +592,9 @@ def test_one_round_decides_nothing():
 
 def test_newly_failed_requests_are_named():
     failing = with_arm("candidate", failed=12)
-    failing = replace(failing, cells=(replace(failing.cells[0], newly_failed=12, new_error="boom"),))
+    failing = replace(
+        failing, cells=(replace(failing.cells[0], newly_failed=12, new_error="boom"),)
+    )
     assert results(failing)["errors"].message == (
         "12 of 92 requests failed, 0 of 92 on the baseline, 60 of them before the rounds; 13.0% more, "
         "90% CI 3.1% to 28.9% (at most 5%); "
@@ -514,10 +617,14 @@ def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
         intervals[name] = Interval(value, value * 0.97, value * 1.03, 4, "t", 0.96)
     base, cand = GOOD.cells[0].baseline, GOOD.cells[0].candidate
     base = replace(
-        base, seconds=base.output_tokens / 3225.0, window=replace(base.window, ttft_seconds=92.0, tpot_seconds=2.616)
+        base,
+        seconds=base.output_tokens / 3225.0,
+        window=replace(base.window, ttft_seconds=92.0, tpot_seconds=2.616),
     )
     cand = replace(
-        cand, seconds=cand.output_tokens / 1926.0, window=replace(cand.window, ttft_seconds=696.0, tpot_seconds=1.64)
+        cand,
+        seconds=cand.output_tokens / 1926.0,
+        window=replace(cand.window, ttft_seconds=696.0, tpot_seconds=1.64),
     )
     made = good(intervals=intervals, baseline=base, candidate=cand)
     verdict = assess(replace(made, arms=arms("draft_model", base=69_232, cand=18_560)))
@@ -536,7 +643,10 @@ def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
     }
     assert assess(made).reasons[0].endswith("as when the draft takes memory from the KV cache")
     noisy = {**intervals, "ttft": Interval(17.4 / 2.3, 0.9, 60.0, 4, "t", 0.96)}
-    assert "requests wait" not in assess(replace(made, cells=(replace(made.cells[0], intervals=noisy),))).reasons[0]
+    assert (
+        "requests wait"
+        not in assess(replace(made, cells=(replace(made.cells[0], intervals=noisy),))).reasons[0]
+    )
 
 
 @pytest.mark.parametrize("counters", [window(80.0, **TIMED), replace(speculating(80.0), **TIMED)])
@@ -550,17 +660,36 @@ def test_taking_speculation_away_is_not_asked_for_drafts():
     """``mpctl rollout --spec none`` sets this limit to 0; an engine without the counters then passes."""
     plain = counted(replace(window(320.0), **TIMED))
     assert assess(plain).outcome is Outcome.REJECT
-    assert assess(replace(plain, policy=replace(ALIKE, min_tokens_per_step=0.0))).outcome is Outcome.PROMOTE
+    assert (
+        assess(replace(plain, policy=replace(ALIKE, min_tokens_per_step=0.0))).outcome
+        is Outcome.PROMOTE
+    )
 
 
 def test_a_large_wait_is_judged_by_factor_a_small_one_by_milliseconds():
     slow = timed(rounds_of(3))
-    slow = [replace(b, window=replace(b.window, ttft_seconds=10.0 if b.arm == BASELINE else 12.4)) for b in slow]
+    slow = [
+        replace(b, window=replace(b.window, ttft_seconds=10.0 if b.arm == BASELINE else 12.4))
+        for b in slow
+    ]
     rule = results(Analysis.of(slow, ALIKE))["TTFT"]
-    assert (rule.unit, rule.limit, rule.outcome, rule.value) == ("x", 1.25, PASS, pytest.approx(1.24))
-    quick = [replace(b, window=replace(b.window, ttft_seconds=0.1 if b.arm == BASELINE else 0.5)) for b in slow]
+    assert (rule.unit, rule.limit, rule.outcome, rule.value) == (
+        "x",
+        1.25,
+        PASS,
+        pytest.approx(1.24),
+    )
+    quick = [
+        replace(b, window=replace(b.window, ttft_seconds=0.1 if b.arm == BASELINE else 0.5))
+        for b in slow
+    ]
     rule = results(Analysis.of(quick, ALIKE))["TTFT"]
-    assert (rule.unit, rule.limit, rule.outcome, rule.value) == ("ms", 50.0, PASS, pytest.approx(40.0))
+    assert (rule.unit, rule.limit, rule.outcome, rule.value) == (
+        "ms",
+        50.0,
+        PASS,
+        pytest.approx(40.0),
+    )
 
 
 def test_repeated_prompts_of_the_source_are_reported():
@@ -575,7 +704,9 @@ def test_four_prompts_sent_again_and_again_are_no_evidence():
     """Published: four prompts repeated 25 times, an apparent 8x from an engine that replays answers."""
 
     def same(made):
-        return replace(made, samples=tuple(replace(s, prompt=f"p{i % 4}") for i, s in enumerate(made.samples)))
+        return replace(
+            made, samples=tuple(replace(s, prompt=f"p{i % 4}") for i, s in enumerate(made.samples))
+        )
 
     verdict = assess(Analysis.of([same(b) for b in timed(rounds_of(4, faster=(8.0,) * 25))], ALIKE))
     assert verdict.outcome is Outcome.UNDECIDED
@@ -592,7 +723,10 @@ def test_verdicts_round_trip():
 
 
 def test_an_interval_that_is_no_number_is_missing():
-    assert results(with_interval("throughput_ratio", math.nan, None, None))["throughput"].outcome is MISSING
+    assert (
+        results(with_interval("throughput_ratio", math.nan, None, None))["throughput"].outcome
+        is MISSING
+    )
 
 
 def test_pairs_of_one_block_each_are_one_round():
@@ -629,7 +763,9 @@ def test_a_counted_figure_lies_in_its_own_interval(bounds):
 
 def test_a_gain_between_unlike_arms_is_neither_promoted_nor_rejected():
     """A candidate of another model passed every rule at temperature 0.7, where no text is compared."""
-    warm = [replace(b, cell=replace(b.cell, temperature=0.7)) for b in timed(rounds_of(12, jitter=0.02))]
+    warm = [
+        replace(b, cell=replace(b.cell, temperature=0.7)) for b in timed(rounds_of(12, jitter=0.02))
+    ]
     alike = replace(Analysis.of(warm, ALIKE), arms=arms())
     assert assess(alike).outcome is Outcome.PROMOTE
     assert assess(replace(alike, arms=other_arms(model="another"))).outcome is UNDECIDED
@@ -640,7 +776,9 @@ def test_a_gain_between_unlike_arms_is_neither_promoted_nor_rejected():
 def test_equal_texts_with_other_counts_contradict_each_other():
     """Usage records that count 20 % more tokens for the same answers made the candidate look 17 % faster."""
     blocks = [
-        replace(b, samples=tuple(replace(s, tokens=s.tokens + 2) for s in b.samples)) if b.arm == CANDIDATE else b
+        replace(b, samples=tuple(replace(s, tokens=s.tokens + 2) for s in b.samples))
+        if b.arm == CANDIDATE
+        else b
         for b in timed(rounds_of(12, jitter=0.02))
     ]
     rule = results(Analysis.of(blocks, replace(ALIKE, max_token_gap=0.19)))["tokens"]
@@ -651,10 +789,18 @@ def test_equal_texts_with_other_counts_contradict_each_other():
 def test_first_tokens_that_reach_the_client_late_contradict_the_engines_clock():
     """A proxy before the candidate held first tokens back for 600 ms, which no counter of the engine knows."""
     blocks = [
-        replace(b, samples=tuple(replace(s, ttft_ms=s.ttft_ms + 600.0, e2e_ms=s.e2e_ms + 600.0) for s in b.samples))
+        replace(
+            b,
+            samples=tuple(
+                replace(s, ttft_ms=s.ttft_ms + 600.0, e2e_ms=s.e2e_ms + 600.0) for s in b.samples
+            ),
+        )
         for b in timed(rounds_of(12, jitter=0.02))
     ]
-    late = [b if b.arm == CANDIDATE else on_time for b, on_time in zip(blocks, timed(rounds_of(12)), strict=True)]
+    late = [
+        b if b.arm == CANDIDATE else on_time
+        for b, on_time in zip(blocks, timed(rounds_of(12)), strict=True)
+    ]
     rule = results(Analysis.of(late, ALIKE))["TTFT"]
     assert rule.outcome is MISSING
     assert "reach the client 600 ms later than by its engine's clock" in rule.message
@@ -662,9 +808,12 @@ def test_first_tokens_that_reach_the_client_late_contradict_the_engines_clock():
 
 
 @pytest.mark.parametrize(
-    ("method", "alike", "outcome"), [("suffix", 0.5, MISSING), ("suffix", 0.05, PASS), ("ngram", 0.5, PASS)]
+    ("method", "alike", "outcome"),
+    [("suffix", 0.5, MISSING), ("suffix", 0.05, PASS), ("ngram", 0.5, PASS)],
 )
-def test_prompts_that_are_nearly_equal_flatter_an_engine_that_keeps_its_answers(method, alike, outcome):
+def test_prompts_that_are_nearly_equal_flatter_an_engine_that_keeps_its_answers(
+    method, alike, outcome
+):
     prompts = {"edits": PromptSet("edits", "0" * 64, 100, 0, alike)}
     rule = results(replace(GOOD, arms=arms(method), prompts=prompts))["repeats"]
     assert rule.outcome is outcome

@@ -20,8 +20,12 @@ from mpctl.stats.confidence import Trimmed
 from mpctl.stats.sequential import FIRST_LOOK
 from tests.simulation.measurements import Truth, rounds
 
-SIDE_BY_SIDE = Policy(min_tokens_per_step=0, max_failed_excess=1.0)  # no request fails here, and none was sent before
-PLAIN = replace(SIDE_BY_SIDE, max_pod_gap=0.0)  # engines that differ in nothing: the statistics alone
+SIDE_BY_SIDE = Policy(
+    min_tokens_per_step=0, max_failed_excess=1.0
+)  # no request fails here, and none was sent before
+PLAIN = replace(
+    SIDE_BY_SIDE, max_pod_gap=0.0
+)  # engines that differ in nothing: the statistics alone
 
 
 def verdicts(truth, *, looks, repetitions, policy=PLAIN, every=1):
@@ -34,7 +38,9 @@ def verdicts(truth, *, looks, repetitions, policy=PLAIN, every=1):
             blocks += both
             if number % every and number < looks:
                 continue
-            outcome = assess(Analysis.of(blocks, policy, rounds=number, planned=looks)).outcome.value
+            outcome = assess(
+                Analysis.of(blocks, policy, rounds=number, planned=looks)
+            ).outcome.value
             if outcome != "undecided":
                 look = number
                 break
@@ -56,9 +62,16 @@ def test_rollouts_that_change_nothing():
 def test_the_demo_is_promoted_within_its_rounds(block_sigma):
     """2.4x with drafts, eleven rounds of eight prompts at most, on a machine that others use too."""
     truth = Truth(
-        tpot=1 / 2.4, request_sigma=0.2, prompt_sigma=0.2, block_sigma=block_sigma, accepted=0.8, ttft_ms=16.0
+        tpot=1 / 2.4,
+        request_sigma=0.2,
+        prompt_sigma=0.2,
+        block_sigma=block_sigma,
+        accepted=0.8,
+        ttft_ms=16.0,
     )
-    outcomes, looks = verdicts(truth, looks=11, repetitions=40, policy=Policy(max_failed_excess=1.0))
+    outcomes, looks = verdicts(
+        truth, looks=11, repetitions=40, policy=Policy(max_failed_excess=1.0)
+    )
     assert outcomes["promote"] >= 38
     assert outcomes["reject"] == 0
     assert looks[len(looks) // 2] <= 8  # the first round that may decide
@@ -100,7 +113,9 @@ def ended(truth, seed, *, looks=24, stop=True):
 
 def test_noise_with_a_rhythm_decides_nothing():
     """A period of four blocks fell in step with A B B A: 24 to 88 of 100 measurements of equal engines were decided."""
-    truth = Truth(prompts=4, block_sigma=0.02, request_sigma=0.1, prompt_sigma=0.2, period=4.0, amplitude=0.2)
+    truth = Truth(
+        prompts=4, block_sigma=0.02, request_sigma=0.1, prompt_sigma=0.2, period=4.0, amplitude=0.2
+    )
     counter = Counter(ended(truth, seed)[0] for seed in range(30))
     assert counter["promote"] + counter["reject"] <= 4
 
@@ -124,7 +139,10 @@ def test_stalls_of_the_candidate_alone_are_no_noise_to_trim():
     for repeat, (base, cand) in enumerate(rounds(Truth(prompts=4, tpot=0.75), 24, 1)):
         slow = cand
         if repeat in (7, 15):
-            samples = (replace(cand.samples[0], e2e_ms=cand.samples[0].e2e_ms + 40_000.0), *cand.samples[1:])
+            samples = (
+                replace(cand.samples[0], e2e_ms=cand.samples[0].e2e_ms + 40_000.0),
+                *cand.samples[1:],
+            )
             slow = replace(cand, samples=samples, duration_s=cand.duration_s + 40.0)
         items += [base, slow]
     verdict = assess(Analysis.of(items, PLAIN, rounds=24, planned=24))
@@ -139,11 +157,21 @@ def test_a_gain_in_every_cell_is_shown_over_all_of_them():
 
     def measured(tpots, seed):
         kinds = [Truth(prompts=4, tpot=t, traffic=f"class-{n}") for n, t in enumerate(tpots)]
-        blocks = [b for s, kind in enumerate(kinds, start=seed) for both in rounds(kind, 14, s) for b in both]
+        blocks = [
+            b
+            for s, kind in enumerate(kinds, start=seed)
+            for both in rounds(kind, 14, s)
+            for b in both
+        ]
         return Analysis.of(blocks, PLAIN, rounds=14, planned=24)
 
     together = [assess(measured([0.75] * 4, 100 * seed)) for seed in range(6)]
-    shared = [r for v in together for r in v.rules if r.rule == "time per token" and "over all cells" in r.message]
+    shared = [
+        r
+        for v in together
+        for r in v.rules
+        if r.rule == "time per token" and "over all cells" in r.message
+    ]
     assert shared and all(r.outcome.value == "pass" for r in shared)
     null = [assess(measured([1.0] * 4, 100 * seed)) for seed in range(6)]
     assert not any("over all cells" in r.message for v in null for r in v.rules)
@@ -163,7 +191,10 @@ def test_a_gain_over_all_cells_excuses_no_stalls_of_a_cell():
                 slowest = replace(cand.samples[0], e2e_ms=cand.samples[0].e2e_ms + stall)
                 blocks += [base, replace(cand, samples=(slowest, *cand.samples[1:]))]
         verdict = assess(Analysis.of(blocks, PLAIN, rounds=14, planned=24))
-        return [next(r.outcome.value for r in c.rules if r.rule == "time per token") for c in verdict.cells]
+        return [
+            next(r.outcome.value for r in c.rules if r.rule == "time per token")
+            for c in verdict.cells
+        ]
 
     assert outcomes(0.0) == ["pass"] * 4
     assert outcomes(600_000.0) == ["undecided", "pass", "pass", "pass"]
@@ -184,14 +215,21 @@ def test_rounds_that_resemble_their_neighbours_widen_the_gain_over_all_cells():
     drifting = [-0.3 + 0.02 * number for number in range(12)]
     alone, together = (
         overall_gain([figure, figure], [0.5, 0.5], stage)
-        for figure, stage in (_gain(drifting, range(12)), _gain(drifting, range(12), correlated=True))
+        for figure, stage in (
+            _gain(drifting, range(12)),
+            _gain(drifting, range(12), correlated=True),
+        )
     )
     assert together.high > alone.high
 
 
 @pytest.mark.parametrize(
     ("values", "trim", "mean", "cut"),
-    [((1.0, 2.0, 3.0), 0.1, 2.0, 0), (tuple(range(10)), 0.1, 4.5, 1), ((*range(9), 1000.0), 0.1, 4.5, 1)],
+    [
+        ((1.0, 2.0, 3.0), 0.1, 2.0, 0),
+        (tuple(range(10)), 0.1, 4.5, 1),
+        ((*range(9), 1000.0), 0.1, 4.5, 1),
+    ],
 )
 def test_a_trimmed_mean_leaves_the_extreme_rounds_out(values, trim, mean, cut):
     made = Trimmed.of(values, trim)
@@ -204,14 +242,19 @@ def test_a_trimmed_mean_leaves_the_extreme_rounds_out(values, trim, mean, cut):
 def one_after_the_other(blocks, *, days=1):
     """The same blocks as a measurement in place has them: all of the baseline, then all of the candidate."""
     return [
-        replace(b, started=f"2026-01-{1 + days * (b.arm == 'candidate'):02}T{b.repeat:02}:00:00+00:00") for b in blocks
+        replace(
+            b, started=f"2026-01-{1 + days * (b.arm == 'candidate'):02}T{b.repeat:02}:00:00+00:00"
+        )
+        for b in blocks
     ]
 
 
 def apart(seed, *, drift, tpot=1.0):
     """24 rounds in place on a machine that is ``drift`` slower when the candidate has its turn."""
     actual_rounds = [
-        b for both in rounds(Truth(prompts=4, block_sigma=0.02, tpot=tpot * drift), 24, seed) for b in both
+        b
+        for both in rounds(Truth(prompts=4, block_sigma=0.02, tpot=tpot * drift), 24, seed)
+        for b in both
     ]
     return assess(Analysis.of(one_after_the_other(actual_rounds), PLAIN, rounds=24, planned=24))
 
@@ -228,7 +271,9 @@ def test_a_drift_between_arms_measured_one_after_the_other_decides_nothing():
 
 
 @pytest.mark.parametrize("gap", [0.96, 1.04])
-def test_equal_engines_that_differ_by_4_percent_for_good_are_told_apart_in_no_more_than_1_of_20(gap):
+def test_equal_engines_that_differ_by_4_percent_for_good_are_told_apart_in_no_more_than_1_of_20(
+    gap,
+):
     """Two processes of one manifest were 4 % apart in five of five measurements. Without the margin 80 rounds promoted
     the faster one."""
     truth = Truth(prompts=4, request_sigma=0.2, prompt_sigma=0.2, block_sigma=0.05, tpot=gap)
@@ -245,30 +290,48 @@ def test_a_gain_of_a_quarter_is_usually_promoted_side_by_side():
 
 
 def test_no_plan_is_offered_for_what_a_constant_alone_could_decide():
-    actual_rounds = [b for both in rounds(Truth(prompts=8, block_sigma=0.02, tpot=0.95), 30, 1) for b in both]
+    actual_rounds = [
+        b for both in rounds(Truth(prompts=8, block_sigma=0.02, tpot=0.95), 30, 1) for b in both
+    ]
     verdict = assess(Analysis.of(actual_rounds, SIDE_BY_SIDE, rounds=30, planned=30))
     assert (verdict.outcome.value, verdict.repeats, verdict.needed) == ("undecided", None, None)
     assert not any("--repeats" in rule.message for rule in verdict.rules)
-    assert any("equal engines may differ by 10% for as long as both live" in rule.message for rule in verdict.rules)
+    assert any(
+        "equal engines may differ by 10% for as long as both live" in rule.message
+        for rule in verdict.rules
+    )
 
 
 def test_turns_of_fresh_engines_need_no_margin():
     blocks = tuple(b for both in rounds(Truth(prompts=16), 6, 1) for b in both)
-    run = replace(loads_run(), blocks=blocks, policy=SIDE_BY_SIDE.to_record(), placement=Placement.TURNS, planned=6)
+    run = replace(
+        loads_run(),
+        blocks=blocks,
+        policy=SIDE_BY_SIDE.to_record(),
+        placement=Placement.TURNS,
+        planned=6,
+    )
     turns = Analysis.of(run, SIDE_BY_SIDE).cells[0]
     pair = Analysis.of(replace(run, placement=Placement.PAIR), SIDE_BY_SIDE).cells[0]
     assert [c.order.margin(SIDE_BY_SIDE) for c in (turns, pair)] == [0.0, SIDE_BY_SIDE.max_pod_gap]
-    fresh, lasting = (math.log(c.intervals["tpot"].high / c.intervals["tpot"].value) for c in (turns, pair))
+    fresh, lasting = (
+        math.log(c.intervals["tpot"].high / c.intervals["tpot"].value) for c in (turns, pair)
+    )
     assert lasting == pytest.approx(math.hypot(fresh, math.log(1.1)))
 
 
 def loads_run():
-    return Run("r", "2026-01-01T00:00:00+00:00", "a@b", "0", {}, {}, {}, None, SIDE_BY_SIDE.to_record(), ())
+    return Run(
+        "r", "2026-01-01T00:00:00+00:00", "a@b", "0", {}, {}, {}, None, SIDE_BY_SIDE.to_record(), ()
+    )
 
 
 def test_rounds_in_turns_are_not_widened_for_a_drift():
     actual_rounds = [b for both in rounds(Truth(prompts=4), 8, 1) for b in both]
-    for blocks in (actual_rounds, [replace(b, started=f"2026-01-01T{b.repeat:02}:00:00+00:00") for b in actual_rounds]):
+    for blocks in (
+        actual_rounds,
+        [replace(b, started=f"2026-01-01T{b.repeat:02}:00:00+00:00") for b in actual_rounds],
+    ):
         verdict = assess(Analysis.of(blocks, PLAIN, rounds=8, planned=24))
         assert not any("widened" in r.message for r in verdict.rules)
 
@@ -311,7 +374,9 @@ def test_the_copy_in_numpy_decides_as_the_gate_does(noise, monkeypatch, capsys):
     assert "0 of 4 differ" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("trick", ["open loop", "another device", "20 % more tokens", "a baseline that knows"])
+@pytest.mark.parametrize(
+    "trick", ["open loop", "another device", "20 % more tokens", "a baseline that knows"]
+)
 def test_what_fooled_the_gate_once_is_promoted_no_more(trick, monkeypatch, capsys):
     gate_table(monkeypatch, "--tricks", "--repetitions", "2", "--only", trick)
     _, _, row, *_ = capsys.readouterr().out.splitlines()
@@ -319,7 +384,9 @@ def test_what_fooled_the_gate_once_is_promoted_no_more(trick, monkeypatch, capsy
     assert now.startswith(("undecided", "refused")), (before, now)
 
 
-def test_blocks_of_a_rate_that_reach_their_queue_reject_an_engine_with_half_the_slots(monkeypatch, capsys):
+def test_blocks_of_a_rate_that_reach_their_queue_reject_an_engine_with_half_the_slots(
+    monkeypatch, capsys
+):
     gate_table(monkeypatch, "--tricks", "--repetitions", "2", "--only", "96 requests a block")
     _, _, row, *_ = capsys.readouterr().out.splitlines()
     assert row.split(" | ")[-1].startswith("rejected"), row

@@ -21,9 +21,18 @@ POLICY = Policy()
 
 
 def window(tpot_ms=10.0, requests=20, tokens=100.0):
-    none = dict.fromkeys(("preemptions", "queue_seconds", "queue_count", "drafts", "draft_tokens", "accepted"))
+    none = dict.fromkeys(
+        ("preemptions", "queue_seconds", "queue_count", "drafts", "draft_tokens", "accepted")
+    )
     times = {"tpot_seconds": requests * tpot_ms / 1000, "ttft_seconds": requests * 0.05}
-    return Window(requests * tokens, per_position=(), tpot_count=requests, ttft_count=requests, **times, **none)
+    return Window(
+        requests * tokens,
+        per_position=(),
+        tpot_count=requests,
+        ttft_count=requests,
+        **times,
+        **none,
+    )
 
 
 def traffic(ratio, count=10, *, noise=0.02, pods=1, requests=20, length=1.0, **more):
@@ -47,15 +56,24 @@ def outcomes(of):
 
 @pytest.mark.parametrize(
     ("ratio", "outcome"),
-    [(0.6, Outcome.PROMOTE), (0.97, Outcome.UNDECIDED), (1.0, Outcome.UNDECIDED), (1.6, Outcome.REJECT)],
+    [
+        (0.6, Outcome.PROMOTE),
+        (0.97, Outcome.UNDECIDED),
+        (1.0, Outcome.UNDECIDED),
+        (1.6, Outcome.REJECT),
+    ],
 )
 def test_only_a_difference_beyond_that_of_two_equal_pods_decides(ratio, outcome):
     assert verdict(traffic(ratio), POLICY) is outcome
-    assert verdict(traffic(ratio, noise=0.0), POLICY) is outcome  # no number of windows shows a constant difference
+    assert (
+        verdict(traffic(ratio, noise=0.0), POLICY) is outcome
+    )  # no number of windows shows a constant difference
 
 
 def test_bounds_are_moved_outwards_by_what_pods_may_differ():
-    (rule,) = (r for r in judge_traffic(traffic(0.8, noise=0.0), POLICY) if r.rule == "time per token")
+    (rule,) = (
+        r for r in judge_traffic(traffic(0.8, noise=0.0), POLICY) if r.rule == "time per token"
+    )
     assert (rule.interval.low, rule.interval.high) == pytest.approx((0.8 / 1.1, 0.8 * 1.1))
 
 
@@ -81,7 +99,9 @@ def test_a_candidate_that_is_slower_under_less_load_is_rejected():
 
 
 def test_a_router_that_looks_at_load_is_named():
-    (load,) = (r for r in judge_traffic(traffic(0.6, 20, requests=28), POLICY) if r.rule == "equal load")
+    (load,) = (
+        r for r in judge_traffic(traffic(0.6, 20, requests=28), POLICY) if r.rule == "equal load"
+    )
     assert "the router looks at load: judged at equal queue, not at equal load" in load.message
     (load,) = (r for r in judge_traffic(traffic(0.6, 20), POLICY) if r.rule == "equal load")
     assert "router" not in load.message
@@ -108,7 +128,9 @@ def test_a_measurement_that_would_not_decide_ends_at_half():
 
 
 def counters(requests, seconds=0.0, **more):
-    return Counters(generation_tokens=100.0 * requests, tpot_count=requests, tpot_seconds=seconds, **more)
+    return Counters(
+        generation_tokens=100.0 * requests, tpot_count=requests, tpot_seconds=seconds, **more
+    )
 
 
 def reading(at, ours, theirs, **more):
@@ -119,18 +141,32 @@ def test_a_window_is_as_long_as_its_requests_and_its_seconds_ask():
     cutter = WindowCutter(60.0, 12, begins_at=100.0)
     items = [(0, 0), (100, 4), (150, 14), (160, 15), (170, 16), (230, 40)]
     full = [cutter.add(reading(t, counters(n, n / 10.0), counters(n, n / 10.0))) for t, n in items]
-    assert [w and (w.seconds, w.candidate.tpot_count) for w in full] == [None, None, None, None, (70, 12), (60, 24)]
+    assert [w and (w.seconds, w.candidate.tpot_count) for w in full] == [
+        None,
+        None,
+        None,
+        None,
+        (70, 12),
+        (60, 24),
+    ]
 
 
 def test_a_pod_of_the_baseline_that_restarts_begins_the_window_again():
     cutter = WindowCutter(60.0, 12)
     assert cutter.add(reading(0, counters(0), counters(9, 1.0, started=1.0))) is None
     assert cutter.add(reading(60, counters(20, 2.0), counters(1, 0.1, started=2.0))) is None
-    assert cutter.add(reading(120, counters(40, 4.0), counters(21, 2.1, started=2.0))).baseline.tpot_count == 20
+    assert (
+        cutter.add(
+            reading(120, counters(40, 4.0), counters(21, 2.1, started=2.0))
+        ).baseline.tpot_count
+        == 20
+    )
 
 
 def test_what_follows_a_change_of_weights_does_not_count():
-    engine = counters(10, latency_seconds=120.0, latency_count=10.0, latency_buckets=((200.0, 10.0),))
+    engine = counters(
+        10, latency_seconds=120.0, latency_count=10.0, latency_buckets=((200.0, 10.0),)
+    )
     assert reading(0, engine, counters(1)).settle_s(60.0) == 200.0
     engine = counters(10, latency_seconds=90.0, latency_count=10.0, latency_buckets=((20.0, 10.0),))
     assert reading(0, engine, counters(1)).settle_s(60.0) == 90.0
@@ -142,7 +178,11 @@ def test_waiting_requests_in_two_readings_stop_a_candidate_while_none_waits_on_t
         harm, why = HarmWatch(POLICY), []
         for number in range(3):
             part = TrafficWindow(5.0, 1, window(), window(requests=0))
-            why.append(harm.add(part, reading(number, counters(0, waiting=2.0), counters(0, waiting=theirs))))
+            why.append(
+                harm.add(
+                    part, reading(number, counters(0, waiting=2.0), counters(0, waiting=theirs))
+                )
+            )
         return why
 
     assert stopped(1.0) == ["", "", ""]
@@ -171,7 +211,9 @@ def test_a_small_load_that_flattered_a_candidate_does_not_hide_a_larger_one():
 def test_a_burst_that_slows_a_candidate_late_in_a_step_stops_it():
     harm = HarmWatch(POLICY, steps=6)
     fast = TrafficWindow(5.0, 1, window(), window())
-    assert not any(harm.add(fast, reading(number, counters(0), counters(0))) for number in range(16))
+    assert not any(
+        harm.add(fast, reading(number, counters(0), counters(0))) for number in range(16)
+    )
     assert harm.requests == 320
     slow = TrafficWindow(5.0, 1, window(), window(30.0))
     assert harm.add(slow, reading(16, counters(0), counters(0)))

@@ -20,13 +20,18 @@ from mpctl.records import decode, encode
 PROMOTE, REJECT, UNDECIDED = Outcome.PROMOTE, Outcome.REJECT, Outcome.UNDECIDED
 
 
-ALIKE = Policy(max_pod_gap=0.0, max_failed_excess=0.11)  # engines that differ in nothing: the rules alone
+ALIKE = Policy(
+    max_pod_gap=0.0, max_failed_excess=0.11
+)  # engines that differ in nothing: the rules alone
 
 
 def cell_blocks(traffic, speedup, *, concurrency=1, jitter=0.01, count=4):
-    blocks = timed(rounds_of(count, faster=(speedup,) * 8, jitter=jitter, cell=Cell(traffic, concurrency)))
+    blocks = timed(
+        rounds_of(count, faster=(speedup,) * 8, jitter=jitter, cell=Cell(traffic, concurrency))
+    )
     return [
-        replace(b, samples=tuple(replace(s, prompt=f"{concurrency}/{s.prompt}") for s in b.samples)) for b in blocks
+        replace(b, samples=tuple(replace(s, prompt=f"{concurrency}/{s.prompt}") for s in b.samples))
+        for b in blocks
     ]
 
 
@@ -42,7 +47,10 @@ def test_promote_for_edits_reject_for_chat():
     verdict = judged(EDITS, CHAT, shares={"edits": 0.7, "chat": 0.3})
     assert {c.cell.traffic: c.outcome for c in verdict.cells} == {"edits": PROMOTE, "chat": REJECT}
     assert verdict.outcome is REJECT
-    assert verdict.summary == "promote for edits (70% of the traffic); reject for chat (30% of the traffic)"
+    assert (
+        verdict.summary
+        == "promote for edits (70% of the traffic); reject for chat (30% of the traffic)"
+    )
     assert verdict.reasons[0] == verdict.summary
     assert all(r.startswith("chat, 1 at once: ") for r in verdict.reasons[1:])
 
@@ -52,14 +60,24 @@ def test_a_small_share_may_be_slower():
     verdict = judged(EDITS, CHAT, shares=shares)
     assert verdict.outcome is PROMOTE
     assert verdict.summary.endswith("; 5% of the traffic is slower (at most 10%)")
-    assert judged(EDITS, CHAT, shares=shares, policy=replace(ALIKE, max_rejected_share=0.04)).outcome is REJECT
-    assert judged(CHAT, shares={"chat": 0.05}).outcome is REJECT  # what was measured is all there is
+    assert (
+        judged(EDITS, CHAT, shares=shares, policy=replace(ALIKE, max_rejected_share=0.04)).outcome
+        is REJECT
+    )
+    assert (
+        judged(CHAT, shares={"chat": 0.05}).outcome is REJECT
+    )  # what was measured is all there is
 
 
 def test_no_share_is_small_enough_to_be_answered_wrong():
     """One class in a hundred may be slower; that its requests fail or are answered wrong is no matter of speed."""
     failing = [
-        replace(b, samples=tuple(replace(s, error="refused", ttft_ms=None, e2e_ms=None, tokens=0) for s in b.samples))
+        replace(
+            b,
+            samples=tuple(
+                replace(s, error="refused", ttft_ms=None, e2e_ms=None, tokens=0) for s in b.samples
+            ),
+        )
         if b.arm == "candidate"
         else b
         for b in cell_blocks("chat", 2.4)
@@ -69,7 +87,9 @@ def test_no_share_is_small_enough_to_be_answered_wrong():
     assert verdict.summary.endswith("; rules about answers are not weighted by a share: errors")
     assert any("chat, 1 at once: " in reason for reason in verdict.reasons)
     blocks = [*EDITS, *cell_blocks("chat", 2.4)]
-    wrong = replace(rounds_compared(OTHER_TOKEN, candidate=1, alone=1), cells=Analysis.of(blocks, ALIKE).cells)
+    wrong = replace(
+        rounds_compared(OTHER_TOKEN, candidate=1, alone=1), cells=Analysis.of(blocks, ALIKE).cells
+    )
     assert assess(replace(wrong, shares={"edits": 0.99, "chat": 0.01})).outcome is REJECT
 
 
@@ -78,7 +98,9 @@ def test_no_share_is_small_enough_to_be_answered_wrong():
     [((2.4, 2.0), PROMOTE), ((2.4, 1.0), UNDECIDED), ((0.7, 1.0), REJECT), ((1.0, 1.0), UNDECIDED)],
 )
 def test_classes_together(speedups, outcome):
-    parts = [cell_blocks(name, s, jitter=0.05) for name, s in zip(("a", "b"), speedups, strict=True)]
+    parts = [
+        cell_blocks(name, s, jitter=0.05) for name, s in zip(("a", "b"), speedups, strict=True)
+    ]
     assert judged(*parts).outcome is outcome
 
 
@@ -106,10 +128,17 @@ def test_the_crossover_is_named():
 def test_noise_has_no_crossover():
     """Equal arms cross 1 somewhere by chance; what is not sure to pay or to cost says nothing, and is passed over."""
     loads = {1: 1.02, 8: 0.98, 32: 1.01}
-    assert judged(*(cell_blocks("a", s, concurrency=c, jitter=0.1) for c, s in loads.items())).crossovers == ()
+    assert (
+        judged(
+            *(cell_blocks("a", s, concurrency=c, jitter=0.1) for c, s in loads.items())
+        ).crossovers
+        == ()
+    )
     unsure = cell_blocks("a", 1.0, concurrency=8, jitter=0.1)
     (cross,) = judged(
-        cell_blocks("a", 2.0, jitter=0.01), unsure, cell_blocks("a", 0.5, concurrency=64, jitter=0.01)
+        cell_blocks("a", 2.0, jitter=0.01),
+        unsure,
+        cell_blocks("a", 0.5, concurrency=64, jitter=0.01),
     ).crossovers
     assert (cross.pays, cross.costs, cross.near) == (1, 64, pytest.approx(8, rel=0.05))
 
@@ -132,7 +161,9 @@ def test_several_cells_round_trip_and_say_what_is_still_needed():
 
 def test_more_cells_make_rejecting_harder_not_promoting():
     """One cell that rejects is enough, so each may err by less; promoting takes all of them."""
-    alone = Analysis.of(cell_blocks("a", 1.5, jitter=0.1), ALIKE).cells[0].intervals["throughput_ratio"]
+    alone = (
+        Analysis.of(cell_blocks("a", 1.5, jitter=0.1), ALIKE).cells[0].intervals["throughput_ratio"]
+    )
     parts = [cell_blocks(name, 1.5, jitter=0.1) for name in "abcd"]
     among = Analysis.of([b for p in parts for b in p], ALIKE).cells[0].intervals["throughput_ratio"]
     assert among.low == pytest.approx(alone.low)

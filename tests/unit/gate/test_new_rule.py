@@ -49,5 +49,10 @@ def test_a_new_minimum_rule_is_a_row_and_a_limit(tmp_path):
     copy = PackageCopy(tmp_path)
     copy.edit("gate/policy.py", "\n    min_compared: float =", LIMIT)
     copy.edit("gate/rules/evidence.py", "\nRULES = (", RULE)
-    assert json.loads(copy.run(PROGRAM)) == ["undecided", "undecided", "Rounds must be large.", True]
+    assert json.loads(copy.run(PROGRAM)) == [
+        "undecided",
+        "undecided",
+        "Rounds must be large.",
+        True,
+    ]
     assert len(copy.touched) <= 2  # and its row on the page of the gate

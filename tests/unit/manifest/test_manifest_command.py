@@ -30,12 +30,17 @@ def test_values(argv: list[str], flag: str, value: str | None) -> None:
 
 
 def test_switches() -> None:
-    command = EngineCommand(("m", "--enable-prefix-caching", "--no-async-scheduling", "--no-enable-prefix-caching"))
+    command = EngineCommand(
+        ("m", "--enable-prefix-caching", "--no-async-scheduling", "--no-enable-prefix-caching")
+    )
     assert not command.has("--enable-prefix-caching")
     assert not command.has("async_scheduling")
     assert EngineCommand(("--no-enforce-eager", "--enforce-eager")).has("enforce-eager")
     assert command.model == "m"
-    assert dict(EngineCommand(("--port", "1", "--headless")).flags()) == {"--port": "1", "--headless": None}
+    assert dict(EngineCommand(("--port", "1", "--headless")).flags()) == {
+        "--port": "1",
+        "--headless": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -63,17 +68,23 @@ def test_the_words_the_engine_gets(body: str, entrypoint, argv) -> None:
 
 def test_variables_of_a_script_are_read_from_the_environment_and_not_touched() -> None:
     text = (
-        script('vllm serve "$MODEL" --port ${PORT} --host $HOST\n') + "      env:\n      - {name: MODEL, value: a b}\n"
+        script('vllm serve "$MODEL" --port ${PORT} --host $HOST\n')
+        + "      env:\n      - {name: MODEL, value: a b}\n"
     )
     service = only(text)
     assert service.command.argv == ("a b", "--port", "${PORT}", "--host", "$HOST")
     assert service.model == "a b"
     assert service.env == (("MODEL", "a b"),)
-    assert 'serve "$MODEL" --port ${PORT} --host $HOST --spec' in service.with_speculation({"a": 1}).to_yaml()
+    assert (
+        'serve "$MODEL" --port ${PORT} --host $HOST --spec'
+        in service.with_speculation({"a": 1}).to_yaml()
+    )
 
 
 def test_a_service_says_what_it_is() -> None:
-    text = container("args: [m]\nenv:\n- {name: A, value: x}\n- {name: B, valueFrom: {}}\n- {name: C}\n")
+    text = container(
+        "args: [m]\nenv:\n- {name: A, value: x}\n- {name: B, valueFrom: {}}\n- {name: C}\n"
+    )
     service = only(text)
     assert (service.kind, service.name, service.namespace) == ("InferenceService", "svc", "chat")
     assert (service.image, service.container) == ("vllm/vllm-openai:v0.23.0", "kserve-container")
@@ -83,10 +94,15 @@ def test_a_service_says_what_it_is() -> None:
 
 def test_storage() -> None:
     head = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s, annotations: {a: b}}\n"
-    one = only(head + "spec: {predictor: {model: {runtime: kserve-vllmserver, storageUri: pvc://m}}}\n")
+    one = only(
+        head + "spec: {predictor: {model: {runtime: kserve-vllmserver, storageUri: pvc://m}}}\n"
+    )
     assert one.storage == (Storage("pvc://m", "/mnt/models"),)
     assert (one.model, one.runtime, one.command.argv) == (None, "kserve-vllmserver", ())
-    two = only(head + "spec: {predictor: {storageUris: [{uri: hf://a, mountPath: /m/a}], model: {runtime: my-vllm}}}\n")
+    two = only(
+        head
+        + "spec: {predictor: {storageUris: [{uri: hf://a, mountPath: /m/a}], model: {runtime: my-vllm}}}\n"
+    )
     assert two.storage == (Storage("hf://a", "/m/a"),)
 
 

@@ -56,7 +56,11 @@ def test_a_key_behind_a_question_mark_is_refused_and_no_fault():
 
 
 def test_every_kind_is_among_the_services_that_are_made_up():
-    values = {document.get("kind", "Values") for seed in range(80) for document in services(random.Random(seed))}
+    values = {
+        document.get("kind", "Values")
+        for seed in range(80)
+        for document in services(random.Random(seed))
+    }
     assert set(KINDS) <= values
 
 
@@ -93,9 +97,16 @@ def test_the_oracle_finds_what_is_wrong(after, why):
 
 
 def test_the_oracle_reads_every_spelling():
-    for words in (["--speculative-config", '{"a": 1}'], ["-sc", '{"a": 1}'], ["--speculative_config.a", "1"]):
+    for words in (
+        ["--speculative-config", '{"a": 1}'],
+        ["-sc", '{"a": 1}'],
+        ["--speculative_config.a", "1"],
+    ):
         assert split(["--port=80", *words]) == ({"a": 1}, ["--port=80"])
-    taken = ["--a.b", "--speculative-config.method=ngram"]  # a dotted flag takes the next word, whatever it is
+    taken = [
+        "--a.b",
+        "--speculative-config.method=ngram",
+    ]  # a dotted flag takes the next word, whatever it is
     assert split(taken) == (None, taken)
     assert split(["--port", "80"]) == (None, ["--port", "80"])
     assert NGRAM["method"] == "ngram"

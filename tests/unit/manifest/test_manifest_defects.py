@@ -11,10 +11,14 @@ from mpctl.manifest.draft_storage import with_claim, with_speculation, without_d
 from mpctl.manifest.speculation.editor import Editor
 
 KSERVE = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\n"
-SKLEARN = KSERVE + "metadata: {name: iris}\nspec: {predictor: {model: {modelFormat: {name: sklearn}}}}\n"
+SKLEARN = (
+    KSERVE + "metadata: {name: iris}\nspec: {predictor: {model: {modelFormat: {name: sklearn}}}}\n"
+)
 
 
-def model(*args: str, storage: str = "hf://Qwen/Qwen3-8B", form: str = "huggingface", runtime: str = "") -> str:
+def model(
+    *args: str, storage: str = "hf://Qwen/Qwen3-8B", form: str = "huggingface", runtime: str = ""
+) -> str:
     listed = "".join(f"      - {arg}\n" for arg in args)
     return (
         f"{KSERVE}metadata: {{name: llm}}\nspec:\n  predictor:\n    model:\n      modelFormat: {{name: {form}}}\n"
@@ -136,7 +140,9 @@ def test_services_that_generate_are_read(text):
 def test_an_edit_that_changes_anything_else_is_not_written(monkeypatch):
     text = container("args: [m, --port=8080]\n")
     result = Editor.result
-    monkeypatch.setattr(Editor, "result", lambda self: result(self).replace("minReplicas: 1", "minReplicas: 2"))
+    monkeypatch.setattr(
+        Editor, "result", lambda self: result(self).replace("minReplicas: 1", "minReplicas: 2")
+    )
     with pytest.raises(InputError, match="without changing something else"):
         load(text)[0].with_speculation(NGRAM)
     other = text + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: b}\n"
@@ -163,15 +169,22 @@ def test_a_draft_that_could_not_be_removed_byte_for_byte_is_not_staged(monkeypat
     service = load(container("args: [m, --port=8080]\n"))[0]
     staged = with_claim(service, "drafts", "head")
     result = Editor.result
-    monkeypatch.setattr(Editor, "result", lambda self: result(self) + "\n" * ("mpctl-draft" in self.text))
-    for edit in (lambda: with_claim(service, "drafts", "head"), lambda: with_speculation(staged, NGRAM)):
+    monkeypatch.setattr(
+        Editor, "result", lambda self: result(self) + "\n" * ("mpctl-draft" in self.text)
+    )
+    for edit in (
+        lambda: with_claim(service, "drafts", "head"),
+        lambda: with_speculation(staged, NGRAM),
+    ):
         with pytest.raises(InputError, match="could not be removed again byte for byte"):
             edit()
 
 
 def test_a_file_without_a_service_names_the_kinds_it_holds():
     ray = "kind: RayService\napiVersion: ray.io/v1\n"
-    with pytest.raises(InputError, match="no served model in this file; it holds Deployment, RayService") as caught:
+    with pytest.raises(
+        InputError, match="no served model in this file; it holds Deployment, RayService"
+    ) as caught:
         load(f"kind: Deployment\napiVersion: apps/v1\n---\n{ray}")
     assert "set speculative_config in engine_kwargs" in caught.value.hint
 

@@ -15,11 +15,15 @@ KEPT = {
     "indentation indicator": script("  vllm serve m\n", "|2"),
     "kept line breaks": script("vllm serve m\n\n\n", "|+"),
     "folded with deeper lines": script("echo a\n\n  b\nc; vllm serve m\n--x 1\n", ">"),
-    "quoted over lines": container('args:\n- --model=m\n- "--x=a\n\n    b \\\n    c \\x41\\u00e9\\t"\n'),
+    "quoted over lines": container(
+        'args:\n- --model=m\n- "--x=a\n\n    b \\\n    c \\x41\\u00e9\\t"\n'
+    ),
     "plain over lines": container("command: [sh, -c]\nargs:\n- vllm serve m\n  --x 1\n\n  true\n"),
     "tagged string": container("args:\n- !!str --model=m\n- !!str 8000\n"),
     "here-document": script("cat > /c <<EOF\nvllm serve no 'quote\nEOF\nvllm serve m\n"),
-    "quotes of all kinds": script('vllm serve m --a \'x\'"y"z\\ w --b "\\$HOME" --c $\'d\\n\' --d "$(e "f")"\n'),
+    "quotes of all kinds": script(
+        'vllm serve m --a \'x\'"y"z\\ w --b "\\$HOME" --c $\'d\\n\' --d "$(e "f")"\n'
+    ),
     "redirection first": script("2>/dev/null >> /log vllm serve m <&- --port 80\n"),
     "after a function": script("run() { vllm serve m; }\nrun\n"),
 }
@@ -60,7 +64,9 @@ def test_settings_survive_kubernetes_and_shell_expansion() -> None:
 
 
 def test_a_word_in_another_flag_is_no_setting() -> None:
-    text = container("args: [m, --served-model-name, speculative-config, --x=--speculative-config]\n")
+    text = container(
+        "args: [m, --served-model-name, speculative-config, --x=--speculative-config]\n"
+    )
     assert only(text).speculation() is None
 
 

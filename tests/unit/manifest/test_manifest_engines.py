@@ -27,18 +27,35 @@ spec:
     [
         ("lmsysorg/sglang:v0.5.4", "[python3, -m, sglang.launch_server, --model, x]", "SGLang"),
         ("registry.example/llm:1", "[python3, -m, sglang.launch_server, --model, x]", "SGLang"),
-        ("lmsysorg/sglang:v0.5.4", "[sh, -c, 'exec python3 -m sglang.launch_server --model x']", "SGLang"),
+        (
+            "lmsysorg/sglang:v0.5.4",
+            "[sh, -c, 'exec python3 -m sglang.launch_server --model x']",
+            "SGLang",
+        ),
         # SGLang has flags of the same name as vLLM's
-        ("lmsysorg/sglang:latest", "[python3, --served-model-name, x, --max-model-len, '1']", "SGLang"),
-        ("nvcr.io/nvidia/tensorrt-llm/release:1.2.0", "[trtllm-serve, x, --config, /c.yaml]", "TensorRT-LLM"),
+        (
+            "lmsysorg/sglang:latest",
+            "[python3, --served-model-name, x, --max-model-len, '1']",
+            "SGLang",
+        ),
+        (
+            "nvcr.io/nvidia/tensorrt-llm/release:1.2.0",
+            "[trtllm-serve, x, --config, /c.yaml]",
+            "TensorRT-LLM",
+        ),
         ("registry.example/llm:1", "[trtllm-serve, x]", "TensorRT-LLM"),
     ],
 )
 def test_a_container_of_another_engine(image, command, engine):
     text = HEAD.replace("vllm/vllm-openai:v0.23.0", image) + f"      command: {command}\n"
-    with pytest.raises(InputError, match=f"the engine is {engine}: .* could not be measured") as caught:
+    with pytest.raises(
+        InputError, match=f"the engine is {engine}: .* could not be measured"
+    ) as caught:
         load(text, file="s.yaml")
-    assert caught.value.hint == f"measure speculation on {engine} with its own tools, or serve the model with vLLM"
+    assert (
+        caught.value.hint
+        == f"measure speculation on {engine} with its own tools, or serve the model with vLLM"
+    )
     assert caught.value.line
 
 
@@ -46,9 +63,15 @@ def test_a_container_of_another_engine(image, command, engine):
     "texts",
     [
         ["vllm/vllm-openai:v0.32.0", """--speculative-config={"model": "lmsys/SGLang-EAGLE3-X"}"""],
-        ["vllm/vllm-openai:v0.32.0", "--speculative-config", """{"model": "lmsys/SGLang-EAGLE3-X"}"""],
+        [
+            "vllm/vllm-openai:v0.32.0",
+            "--speculative-config",
+            """{"model": "lmsys/SGLang-EAGLE3-X"}""",
+        ],
         ["--speculative-config.model=lmsys/SGLang-EAGLE3-X"],
-        ["""vllm serve q/q --speculative-config '{"method": "eagle3", "model": "lmsys/SGLang-EAGLE3-X"}' --port 80"""],
+        [
+            """vllm serve q/q --speculative-config '{"method": "eagle3", "model": "lmsys/SGLang-EAGLE3-X"}' --port 80"""
+        ],
         ["""vllm serve q/q --speculative-config "{\\"model\\": \\"lmsys/SGLang-EAGLE3-X\\"}" """],
         ["vllm serve q/q --model lmsys/TensorRT-LLM-Q"],
     ],
@@ -108,7 +131,11 @@ spec:
         ("registry.example/team/llm:1", "[--model=a/b, --max-model-len=1024]", True),
         ("ghcr.io/vllm-project/semantic-router/extproc:latest", "[--secure=true]", False),
         ("ghcr.io/vllm-project/semantic-router/dashboard:latest", "[]", False),
-        ("ghcr.io/vllm-project/semantic-router/llm-katan:latest", "[llm-katan, --port=8000]", False),
+        (
+            "ghcr.io/vllm-project/semantic-router/llm-katan:latest",
+            "[llm-katan, --port=8000]",
+            False,
+        ),
         ("registry.example/anthropic-shim-vllm:1", "[--port=8080]", False),
         ("registry.example/mock-vllm:1", "[--model=a/b]", False),
         ("registry.example/vllm-mock:1", "[--model=a/b]", False),
@@ -165,7 +192,10 @@ NO_TEXT = [
 def test_a_model_that_generates_no_text_is_refused_by_its_name(name):
     with pytest.raises(InputError, match="generates no text"):
         load(DEPLOYMENT % ("vllm/vllm-openai:v0.32.0", f"[--model={name}]"), file="s.yaml")
-    load(DEPLOYMENT % ("vllm/vllm-openai:v0.32.0", f"[--model={name}, --runner=generate]"), file="s.yaml")
+    load(
+        DEPLOYMENT % ("vllm/vllm-openai:v0.32.0", f"[--model={name}, --runner=generate]"),
+        file="s.yaml",
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +205,10 @@ def test_a_model_that_generates_no_text_is_refused_by_its_name(name):
      "Qwen/Qwen2.5-VL-7B-Instruct", "org/gated-chat-e50", "LiquidAI/LFM2-8B"],
 )  # fmt: skip
 def test_a_model_that_generates_text_is_not_refused_by_its_name(name):
-    assert load(DEPLOYMENT % ("vllm/vllm-openai:v0.32.0", f"[--model={name}]"), file="s.yaml")[0].model == name
+    assert (
+        load(DEPLOYMENT % ("vllm/vllm-openai:v0.32.0", f"[--model={name}]"), file="s.yaml")[0].model
+        == name
+    )
 
 
 def test_openshifts_annotation_of_an_embedding_model_counts():
@@ -236,7 +269,11 @@ spec:
 
 @pytest.mark.parametrize(
     ("variable", "arguments"),
-    [("", 'args: ["$(SPEC)"]'), (', {name: VLLM_ADDITIONAL_ARGS, value: "$(SPEC)"}', ""), ("", 'args: ["${SPEC}"]')],
+    [
+        ("", 'args: ["$(SPEC)"]'),
+        (', {name: VLLM_ADDITIONAL_ARGS, value: "$(SPEC)"}', ""),
+        ("", 'args: ["${SPEC}"]'),
+    ],
 )
 def test_a_setting_in_a_variable_of_an_llm_inference_service_is_seen(variable, arguments):
     manifest = (LLM % ("%s", variable, arguments)).replace("SPEC", "EXTRA")

@@ -35,7 +35,9 @@ def test_the_speculative_setting_and_a_staged_draft_are_mpctls_own():
     assert foreign_changes(SERVICE, SERVICE) == ()
     assert foreign_changes(SERVICE, SPECULATES) == foreign_changes(SPECULATES, SERVICE) == ()
     assert foreign_changes(SERVICE, SPECULATES + STAGED) == ()
-    listed = "storageUris: [{uri: hf://org/model}, {uri: hf://org/draft, mountPath: /mnt/mpctl/draft}]"
+    listed = (
+        "storageUris: [{uri: hf://org/model}, {uri: hf://org/draft, mountPath: /mnt/mpctl/draft}]"
+    )
     assert foreign_changes(SERVICE, SPECULATES.replace("storageUri: hf://org/model", listed)) == ()
 
 
@@ -46,7 +48,11 @@ def test_the_speculative_setting_and_a_staged_draft_are_mpctls_own():
         ("labels: {team: ml}", "labels: {team: ml, more: x}", "metadata.labels.more"),
         ("minReplicas: 1", "minReplicas: 2", "spec.predictor.minReplicas"),
         ("--max-model-len=4096", "--max-model-len=8192", "spec.predictor.model.args[0]"),
-        ("--max-model-len=4096", "--max-model-len=4096\n      - --trust-remote-code", "spec.predictor.model.args"),
+        (
+            "--max-model-len=4096",
+            "--max-model-len=4096\n      - --trust-remote-code",
+            "spec.predictor.model.args",
+        ),
         ("value: secret", "value: other", "spec.predictor.model.env[0].value"),
         (
             "    minReplicas: 1\n",
@@ -114,4 +120,6 @@ def test_a_setting_that_a_runtime_has_is_replaced_and_nothing_else_is_foreign():
     after = load_one(before, None).with_speculation(NGRAM).to_yaml()
     assert before != after
     assert foreign_changes(before, after) == foreign_changes(after, before) == ()
-    assert foreign_changes(before, after.replace("team: ml", "team: x")) == ("metadata.labels.team",)
+    assert foreign_changes(before, after.replace("team: ml", "team: x")) == (
+        "metadata.labels.team",
+    )

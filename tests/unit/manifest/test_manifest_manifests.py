@@ -14,9 +14,13 @@ from mpctl.manifest import load
 FOLDER = Path(__file__).parents[2] / "data" / "manifests"
 FILES = {path.name: path.read_bytes().decode() for path in sorted(FOLDER.glob("*.yaml"))}
 SERVED = [
-    name for name in FILES if name.startswith("kserve-") or "deployment" in name or name == "modelplane-both.yaml"
+    name
+    for name in FILES
+    if name.startswith("kserve-") or "deployment" in name or name == "modelplane-both.yaml"
 ]
-PLATFORM = [name for name in FILES if name.startswith(("modelplane-inference-", "modelplane-model-service"))]
+PLATFORM = [
+    name for name in FILES if name.startswith(("modelplane-inference-", "modelplane-model-service"))
+]
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -25,13 +29,22 @@ def test_only_lines_of_the_setting_change(name: str) -> None:
     for service in load(text, file=name):
         speculation = service.speculation()
         bare = service.with_speculation(None).to_yaml()
-        assert all("speculative" in line or "num_spec" in line for line in changes(text, bare) if line[0] == "-")
+        assert all(
+            "speculative" in line or "num_spec" in line
+            for line in changes(text, bare)
+            if line[0] == "-"
+        )
         for config in METHODS:
             for style in (None, "json", "dotted"):
                 changed = service.with_speculation(config, style=style)
                 assert changed.speculation() == config
-                assert changed.with_speculation(None).to_yaml() == bare, "bytes outside the setting changed"
-                assert len(changes(text, changed.to_yaml())) <= 2 * len({**config, **(speculation or {})}) + 1
+                assert changed.with_speculation(None).to_yaml() == bare, (
+                    "bytes outside the setting changed"
+                )
+                assert (
+                    len(changes(text, changed.to_yaml()))
+                    <= 2 * len({**config, **(speculation or {})}) + 1
+                )
             back = service.with_speculation(config).with_speculation(speculation).to_yaml()
             assert back == text
 
@@ -50,11 +63,17 @@ def test_the_modelplane_example_is_what_its_page_says() -> None:
         "prompt_lookup_max": 4,
         "prompt_lookup_min": 2,
     }
-    assert (spec.model, spec.image, spec.endpoints) == ("Qwen/Qwen3-8B", "vllm/vllm-openai:v0.23.0", ("qwen3-8b-spec",))
+    assert (spec.model, spec.image, spec.endpoints) == (
+        "Qwen/Qwen3-8B",
+        "vllm/vllm-openai:v0.23.0",
+        ("qwen3-8b-spec",),
+    )
     assert base.speculation() is None
-    assert [argument for argument in spec.with_speculation(None).command.argv if "served" not in argument] == [
-        argument for argument in base.command.argv if "served" not in argument
-    ]
+    assert [
+        argument
+        for argument in spec.with_speculation(None).command.argv
+        if "served" not in argument
+    ] == [argument for argument in base.command.argv if "served" not in argument]
     newer = load(FILES["modelplane-model-deployment-v2.yaml"])[0]
     assert newer.command == spec.command
 

@@ -69,24 +69,53 @@ def edited(text, change):
 
 def argument(name, value):
     def change(document, model):
-        model["args"] = [a for a in model["args"] if not a.startswith(f"{name}=")] + [f"{name}={value}"]
+        model["args"] = [a for a in model["args"] if not a.startswith(f"{name}=")] + [
+            f"{name}={value}"
+        ]
 
     return change
 
 
 FOREIGN = {
     "label": (lambda d, m: d["metadata"]["labels"].update(tier="gold"), "metadata.labels.tier"),
-    "changed label": (lambda d, m: d["metadata"]["labels"].update(team="x"), "metadata.labels.team"),
+    "changed label": (
+        lambda d, m: d["metadata"]["labels"].update(team="x"),
+        "metadata.labels.team",
+    ),
     "removed label": (lambda d, m: d["metadata"]["labels"].pop("team"), "metadata.labels.team"),
-    "annotation": (lambda d, m: d["metadata"].update(annotations={"a": "b"}), "metadata.annotations"),
-    "replicas": (lambda d, m: d["spec"]["predictor"].update(minReplicas=3), "spec.predictor.minReplicas"),
+    "annotation": (
+        lambda d, m: d["metadata"].update(annotations={"a": "b"}),
+        "metadata.annotations",
+    ),
+    "replicas": (
+        lambda d, m: d["spec"]["predictor"].update(minReplicas=3),
+        "spec.predictor.minReplicas",
+    ),
     "argument": (argument("--max-num-seqs", 8), "spec.predictor.model.args --max-num-seqs"),
-    "changed argument": (argument("--max-model-len", 8), "spec.predictor.model.args --max-model-len"),
-    "removed argument": (lambda d, m: m["args"].remove("--enforce-eager"), "spec.predictor.model.args --enforce-eager"),
-    "first argument": (lambda d, m: m["args"].insert(0, "--seed=1"), "spec.predictor.model.args --seed"),
-    "environment": (lambda d, m: m["env"].append({"name": "A", "value": "b"}), "spec.predictor.model.env[A]"),
-    "variable": (lambda d, m: m["env"][0].update(value="debug"), "spec.predictor.model.env[LOG].value"),
-    "model": (lambda d, m: m.update(storageUri="hf://org/other"), "spec.predictor.model.storageUri"),
+    "changed argument": (
+        argument("--max-model-len", 8),
+        "spec.predictor.model.args --max-model-len",
+    ),
+    "removed argument": (
+        lambda d, m: m["args"].remove("--enforce-eager"),
+        "spec.predictor.model.args --enforce-eager",
+    ),
+    "first argument": (
+        lambda d, m: m["args"].insert(0, "--seed=1"),
+        "spec.predictor.model.args --seed",
+    ),
+    "environment": (
+        lambda d, m: m["env"].append({"name": "A", "value": "b"}),
+        "spec.predictor.model.env[A]",
+    ),
+    "variable": (
+        lambda d, m: m["env"][0].update(value="debug"),
+        "spec.predictor.model.env[LOG].value",
+    ),
+    "model": (
+        lambda d, m: m.update(storageUri="hf://org/other"),
+        "spec.predictor.model.storageUri",
+    ),
     "volume": (
         lambda d, m: d["spec"]["predictor"].update(volumes=[{"name": "v", "emptyDir": {}}]),
         "spec.predictor.volumes",
@@ -139,7 +168,9 @@ def test_a_changed_setting_is_a_conflict_of_that_field_alone(change):
 def test_a_setting_that_mpctl_recorded_once_is_restored_over():
     other = canonical(with_spec(BEFORE, OTHER))
     assert merge(BEFORE, other, AFTER, [BEFORE, other, AFTER]).text == BEFORE
-    assert merge(BEFORE, other, BEFORE, [BEFORE, other]).text == BEFORE  # it came back after a rollback
+    assert (
+        merge(BEFORE, other, BEFORE, [BEFORE, other]).text == BEFORE
+    )  # it came back after a rollback
 
 
 def test_a_key_that_another_writer_added_to_the_setting_is_a_conflict():
@@ -186,7 +217,9 @@ def test_a_claims_volume_goes_and_another_volume_stays():
         model["volumeMounts"] = [{"name": "mpctl-draft", "mountPath": "/mnt/mpctl/draft"}]
 
     def other(document, model):
-        document["spec"]["predictor"].setdefault("volumes", []).append({"name": "cache", "emptyDir": {}})
+        document["spec"]["predictor"].setdefault("volumes", []).append(
+            {"name": "cache", "emptyDir": {}}
+        )
 
     left = edited(AFTER, claim)
     merged = merge(BEFORE, edited(left, other), left, [BEFORE, left])
@@ -197,7 +230,9 @@ def test_a_claims_volume_goes_and_another_volume_stays():
 def test_a_users_file_keeps_its_comments():
     spec = with_spec(FILE)
     live = spec.replace("minReplicas: 1", "minReplicas: 3  # more")
-    assert merge(FILE, live, spec, [FILE, spec]).text == FILE.replace("minReplicas: 1", "minReplicas: 3  # more")
+    assert merge(FILE, live, spec, [FILE, spec]).text == FILE.replace(
+        "minReplicas: 1", "minReplicas: 3  # more"
+    )
 
 
 def test_words_of_a_script_are_merged():
@@ -227,13 +262,21 @@ def test_fields_are_named_apart():
     assert own_changes(AFTER, edited(AFTER, FOREIGN["label"][0])) == ()
 
 
-names = st.sampled_from(["--seed", "--max-num-seqs", "--block-size", "--dtype", "--swap-space", "--quantization"])
-arguments = st.lists(st.tuples(names, st.integers(1, 9), st.booleans()), max_size=5, unique_by=lambda a: a[0])
+names = st.sampled_from(
+    ["--seed", "--max-num-seqs", "--block-size", "--dtype", "--swap-space", "--quantization"]
+)
+arguments = st.lists(
+    st.tuples(names, st.integers(1, 9), st.booleans()), max_size=5, unique_by=lambda a: a[0]
+)
 configs = st.sampled_from([None, NGRAM, OTHER])
 
 
 def spelled(found):
-    return [word for name, value, joined in found for word in ([f"{name}={value}"] if joined else [name, str(value)])]
+    return [
+        word
+        for name, value, joined in found
+        for word in ([f"{name}={value}"] if joined else [name, str(value)])
+    ]
 
 
 def service(found, labels, config):
@@ -246,9 +289,16 @@ def service(found, labels, config):
 
 @settings(max_examples=60, deadline=None)
 @given(
-    arguments, arguments, st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")), configs, configs, st.data()
+    arguments,
+    arguments,
+    st.dictionaries(st.sampled_from("abc"), st.sampled_from("xy")),
+    configs,
+    configs,
+    st.data(),
 )
-def test_no_foreign_change_is_lost_and_no_setting_of_ours_stays(first, second, labels, before, after, data):
+def test_no_foreign_change_is_lost_and_no_setting_of_ours_stays(
+    first, second, labels, before, after, data
+):
     """Whatever others change, the result is theirs but for the setting, which is the recorded one."""
     target, actual_service = service(first, {}, before), service(first, {}, after)
     live = service(second, labels, data.draw(st.sampled_from([before, after])))

@@ -18,7 +18,9 @@ def service(**model: Any) -> dict[str, Any]:
         "apiVersion": "serving.kserve.io/v1beta1",
         "kind": "InferenceService",
         "metadata": {"name": "llm"},
-        "spec": {"predictor": {"model": {"args": ["--seed=1"], "modelFormat": {"name": "vLLM"}, **model}}},
+        "spec": {
+            "predictor": {"model": {"args": ["--seed=1"], "modelFormat": {"name": "vLLM"}, **model}}
+        },
     }
 
 

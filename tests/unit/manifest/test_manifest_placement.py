@@ -32,12 +32,19 @@ ADDED = {
     "no args": (container(""), ["+      args:", f"+      - {SINGLE}"]),
     "after command": (
         container("command: [sleep]\n").replace("[sleep]", "[/usr/bin/vllm, serve, m]"),
-        ["-      command: [/usr/bin/vllm, serve, m]", f"+      command: [/usr/bin/vllm, serve, m, {SINGLE}]"],
+        [
+            "-      command: [/usr/bin/vllm, serve, m]",
+            f"+      command: [/usr/bin/vllm, serve, m, {SINGLE}]",
+        ],
     ),
     "empty flow": (container("args: []\n"), ["-      args: []", f"+      args: [{SINGLE}]"]),
     "script": (
         script("set -e\nexec vllm serve m \\\n  --port 80\n"),
-        ["-          --port 80", "+          --port 80 \\", f"+          --speculative-config '{JSON}'"],
+        [
+            "-          --port 80",
+            "+          --port 80 \\",
+            f"+          --speculative-config '{JSON}'",
+        ],
     ),
     "script before operators": (
         script("cd /tmp && vllm serve m --port=80 --x=$Y > /log 2>&1 || sleep 9 # why\n"),
@@ -49,10 +56,15 @@ ADDED = {
     ),
     "script with a comment": (
         script("vllm serve m # --port 80\n"),
-        ["-        vllm serve m # --port 80", f"+        vllm serve m --speculative-config '{JSON}' # --port 80"],
+        [
+            "-        vllm serve m # --port 80",
+            f"+        vllm serve m --speculative-config '{JSON}' # --port 80",
+        ],
     ),
     "script with positional words": (
-        container('command: [bash, -euo, pipefail, -c, \'exec vllm serve m "$@"\', --]\nargs: [--port, "80"]\n'),
+        container(
+            'command: [bash, -euo, pipefail, -c, \'exec vllm serve m "$@"\', --]\nargs: [--port, "80"]\n'
+        ),
         [
             "-      command: [bash, -euo, pipefail, -c, 'exec vllm serve m \"$@\"', --]",
             "+      command: [bash, -euo, pipefail, -c, 'exec vllm serve m --speculative-config "
@@ -66,7 +78,9 @@ ADDED = {
     "crlf": (container("args:\n- --model=m\n").replace("\n", "\r\n"), [f"+      - {SINGLE}"]),
     "no final newline": (container("args:\n- --model=m"), [f"+      - {SINGLE}"]),
     "module": (
-        container("command: [python3, -m, vllm.entrypoints.openai.api_server]\nargs:\n- --model\n- m\n"),
+        container(
+            "command: [python3, -m, vllm.entrypoints.openai.api_server]\nargs:\n- --model\n- m\n"
+        ),
         ["+      - --speculative-config", f"+      - '{JSON}'"],
     ),
 }
@@ -128,7 +142,9 @@ def test_args_that_were_missing_follow_the_indentation_of_the_file(dash: str) ->
 
 
 def test_the_last_argument_goes_without_leaving_a_broken_list() -> None:
-    first = container("").replace("name: kserve-container\n      image", f"args:\n      - {SINGLE}\n      image")
+    first = container("").replace(
+        "name: kserve-container\n      image", f"args:\n      - {SINGLE}\n      image"
+    )
     without = only(first).with_speculation(None)
     assert "    - args: []\n      image:" in without.to_yaml()
     assert without.with_speculation(SMALL).with_speculation(None).to_yaml() == without.to_yaml()

@@ -13,7 +13,10 @@ from mpctl.manifest.text.shell_words import quote
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
-nasty = st.text(st.sampled_from("a '\"\\$`{}[]():;,#&|<>!%@~*?-+=./é日😀\n\t\x7f\u0085\u2028\ufeff\ud800"), max_size=8)
+nasty = st.text(
+    st.sampled_from("a '\"\\$`{}[]():;,#&|<>!%@~*?-+=./é日😀\n\t\x7f\u0085\u2028\ufeff\ud800"),
+    max_size=8,
+)
 values = st.recursive(
     st.none()
     | st.booleans()
@@ -29,10 +32,14 @@ odd_keys = nasty.map(lambda key: key.replace("-", "_"))
 configs = st.dictionaries(keys, values, min_size=1, max_size=4)
 odd_configs = st.dictionaries(keys | odd_keys, values, min_size=1, max_size=4)
 
-words = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cn"]), max_size=8)
+words = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cn"]), max_size=8
+)
 flags = st.lists(
     st.one_of(
-        st.tuples(st.just("--served-model-name"), words.filter(lambda word: not word.startswith("-"))),
+        st.tuples(
+            st.just("--served-model-name"), words.filter(lambda word: not word.startswith("-"))
+        ),
         st.tuples(st.just("--port"), st.just("8000")),
         st.tuples(st.just("--enforce-eager")),
         words.map(lambda word: (f"--chat-template={word}",)),
@@ -41,7 +48,9 @@ flags = st.lists(
 ).map(lambda groups: [word for group in groups for word in group])
 indents = st.sampled_from(["", "  "])
 comments = st.sampled_from(["", "  # why: because", " #x"])
-ends = st.sampled_from(["\n", "\n\n# end\n", "", "\n---\nkind: ConfigMap\ndata: {a: b}\n", "\n      ports: []\n"])
+ends = st.sampled_from(
+    ["\n", "\n\n# end\n", "", "\n---\nkind: ConfigMap\ndata: {a: b}\n", "\n      ports: []\n"]
+)
 
 
 def single(text: str) -> str:
@@ -73,7 +82,12 @@ def listed(draw) -> str:
         items = "".join(f"\n        {item}{draw(remark)}\n        ," for item in spelled[:-1])
         body = f"args: [{items}\n        {spelled[-1]}{draw(remark)}\n      ]"
     else:
-        body = "args: [\n        " + ",\n        ".join(spelled) + draw(st.sampled_from(["", ","])) + "\n      ]"
+        body = (
+            "args: [\n        "
+            + ",\n        ".join(spelled)
+            + draw(st.sampled_from(["", ","]))
+            + "\n      ]"
+        )
     return HEAD + "      " + body + draw(ends)
 
 
@@ -82,7 +96,11 @@ def scripted(draw) -> str:
     """A container that starts its engine from a shell script."""
     glue = draw(st.sampled_from([" ", " \\\n  ", "  "]))
     before = draw(st.sampled_from(["", "set -e; ", "echo 'vllm serve x' && ", "A=1 exec "]))
-    after = draw(st.sampled_from(["", " > /log 2>&1", " && echo 'done'", " # --port 80", " & wait $!", ' "$@"']))
+    after = draw(
+        st.sampled_from(
+            ["", " > /log 2>&1", " && echo 'done'", " # --port 80", " & wait $!", ' "$@"']
+        )
+    )
     script = before + glue.join(["vllm serve m", *(quote(flag) for flag in draw(flags))]) + after
     style = draw(st.sampled_from(["|", "|-", "single", "double", ">-"]))
     if style in ("|", "|-"):
@@ -103,7 +121,9 @@ newlines = st.sampled_from(["\n", "\r\n"])
 
 @few
 @given(listed() | scripted(), newlines, odd_configs, configs, st.sampled_from(["json", "dotted"]))
-def test_turning_speculation_on_and_off_gives_the_original_bytes(text, newline, odd, config, style) -> None:
+def test_turning_speculation_on_and_off_gives_the_original_bytes(
+    text, newline, odd, config, style
+) -> None:
     text = text.replace("\n", newline)
     service = load(text)[0]
     for setting, spelling in ((odd, "json"), (config, style)):

@@ -10,11 +10,17 @@ from mpctl.manifest import masked, plain_secrets, redacted, split_secrets
     ("arguments", "shown"),
     [
         (["--api-key=k1", "--port", "1"], ("--api-key=<hidden>", "--port", "1")),
-        (["--api-key", "k1", "k2", "--model", "m"], ("--api-key", "<hidden>", "<hidden>", "--model", "m")),
+        (
+            ["--api-key", "k1", "k2", "--model", "m"],
+            ("--api-key", "<hidden>", "<hidden>", "--model", "m"),
+        ),
         (["--hf-token", "t"], ("--hf-token", "<hidden>")),
         (["--api_key=k"], ("--api_key=<hidden>",)),
         (["--ssl-keyfile-password", "p"], ("--ssl-keyfile-password", "<hidden>")),
-        (["--tokenizer", "m", "--max-num-batched-tokens=9"], ("--tokenizer", "m", "--max-num-batched-tokens=9")),
+        (
+            ["--tokenizer", "m", "--max-num-batched-tokens=9"],
+            ("--tokenizer", "m", "--max-num-batched-tokens=9"),
+        ),
         (["serve", "m", "--enforce-eager"], ("serve", "m", "--enforce-eager")),
     ],
 )
@@ -100,11 +106,18 @@ def test_what_is_no_secret_stays(text):
 
 def test_a_masked_manifest_keeps_its_other_lines():
     text = "- name: TLS_KEY\n  value: |\n    one\n    two\n- name: PATH\n  value: |\n    kept\n"
-    assert masked(text) == text.replace("|\n    one\n    two", "<hidden>\n    <hidden>\n    <hidden>")
+    assert masked(text) == text.replace(
+        "|\n    one\n    two", "<hidden>\n    <hidden>\n    <hidden>"
+    )
 
 
 def test_secrets_in_plain_text_are_named():
-    env = (("HF_TOKEN", "hf_x"), ("VLLM_API_KEY", None), ("TOKENIZERS_PARALLELISM", "false"), ("A_KEY", ""))
+    env = (
+        ("HF_TOKEN", "hf_x"),
+        ("VLLM_API_KEY", None),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("A_KEY", ""),
+    )
     assert plain_secrets(env, ()) == ("HF_TOKEN",)
     assert plain_secrets((), ("--api-key", "k", "--port=1")) == ("--api-key",)
     assert plain_secrets((), ("--api-key=k",)) == ("--api-key",)

@@ -27,7 +27,9 @@ TIGHT = '{"method":"ngram","num_speculative_tokens":5}'
 ESCAPED = JSON.replace('"', '\\"')
 
 SPELLINGS = {
-    "double joined": container(f'args:\n- "--model=m"\n- "--speculative-config={ESCAPED}"  # why\n- "--port=1"\n'),
+    "double joined": container(
+        f'args:\n- "--model=m"\n- "--speculative-config={ESCAPED}"  # why\n- "--port=1"\n'
+    ),
     "single joined": container(f"args:\n- --model=m\n- '--speculative-config={JSON}'\n"),
     "plain joined": container(f"args:\n- --model=m\n- --speculative-config={TIGHT}\n- --port=1\n"),
     "underscore": container(f"args:\n- --model=m\n- --speculative_config={TIGHT}\n"),
@@ -35,18 +37,32 @@ SPELLINGS = {
     "short alias joined": container(f"args:\n- --model=m\n- '-sc={JSON}'\n"),
     "abbreviated": container(f"args:\n- --model=m\n- '--speculative={JSON}'\n"),
     "apart": container(f"args:\n- --model\n- m\n- --speculative-config\n- '{JSON}'\n"),
-    "apart, value double": container(f'args:\n- --model=m\n- --speculative-config\n- "{ESCAPED}"\n'),
-    "apart, value literal": container(f"args:\n- --model=m\n- --speculative-config\n- |-\n  {JSON}\n- --port=1\n"),
+    "apart, value double": container(
+        f'args:\n- --model=m\n- --speculative-config\n- "{ESCAPED}"\n'
+    ),
+    "apart, value literal": container(
+        f"args:\n- --model=m\n- --speculative-config\n- |-\n  {JSON}\n- --port=1\n"
+    ),
     "literal": container(f"args:\n- --model=m\n- |-\n  --speculative-config={JSON}\n- --port=1\n"),
-    "literal clipped": container(f"args:\n- --model=m\n- |\n  --speculative-config={JSON}\n\n# end\n"),
+    "literal clipped": container(
+        f"args:\n- --model=m\n- |\n  --speculative-config={JSON}\n\n# end\n"
+    ),
     "folded": container(f"args:\n- --model=m\n- >-\n  --speculative-config={JSON}\n- --port=1\n"),
     "flow": container(f"args: [--model=m, '--speculative-config={JSON}', --port=1]\n"),
-    "flow over lines": container(f"args: [\n  --model=m,\n  '--speculative-config={JSON}',  # why\n  --port=1,\n]\n"),
+    "flow over lines": container(
+        f"args: [\n  --model=m,\n  '--speculative-config={JSON}',  # why\n  --port=1,\n]\n"
+    ),
     "flow alone": container(f"command: [vllm, serve, m]\nargs: ['--speculative-config={JSON}']\n"),
     "in command": container(f"command: [vllm, serve, m, '--speculative-config={JSON}']\n"),
-    "escaped break": container(f'args:\n- "--model=m"\n- "--speculative\\\n    -config={ESCAPED}"\n'),
-    "literal script": script(f"exec vllm serve m \\\n  --speculative-config '{JSON}' \\\n  --port 80\n"),
-    "literal script joined": script(f"vllm serve m --speculative-config='{JSON}' --port 80 && echo done\n"),
+    "escaped break": container(
+        f'args:\n- "--model=m"\n- "--speculative\\\n    -config={ESCAPED}"\n'
+    ),
+    "literal script": script(
+        f"exec vllm serve m \\\n  --speculative-config '{JSON}' \\\n  --port 80\n"
+    ),
+    "literal script joined": script(
+        f"vllm serve m --speculative-config='{JSON}' --port 80 && echo done\n"
+    ),
     "script whole word quoted": script(f"vllm serve m '--speculative-config={JSON}' --port 80\n"),
     "script double quotes": script(f'vllm serve m --speculative-config "{ESCAPED}" --port 80\n'),
     "script alias": script(f"vllm serve m -sc '{JSON}'\n"),
@@ -60,9 +76,13 @@ SPELLINGS = {
     "single script": container(
         f"command: [sh, -c]\nargs:\n- 'exec vllm serve m --speculative-config ''{JSON}'' --port 80'\n"
     ),
-    "crlf": container(f"args:\n- --model=m\n- '--speculative-config={JSON}'\n- --port=1\n").replace("\n", "\r\n"),
+    "crlf": container(f"args:\n- --model=m\n- '--speculative-config={JSON}'\n- --port=1\n").replace(
+        "\n", "\r\n"
+    ),
     "no final newline": container(f"args:\n- --model=m\n- '--speculative-config={JSON}'"),
-    "script at the end of a file": script(f"vllm serve m --speculative-config '{JSON}'").rstrip("\n"),
+    "script at the end of a file": script(f"vllm serve m --speculative-config '{JSON}'").rstrip(
+        "\n"
+    ),
 }
 
 
@@ -88,7 +108,9 @@ def test_each_spelling_of_json_is_removed_and_the_rest_kept(name: str) -> None:
     assert without.command.model == "m"
     assert "ngram" not in without.to_yaml()
     remaining = iter(text)
-    assert all(char in remaining for char in without.to_yaml()), "something was written, not only removed"
+    assert all(char in remaining for char in without.to_yaml()), (
+        "something was written, not only removed"
+    )
     assert len(text) - len(without.to_yaml()) < 150
     assert (only(text).command.flags().items() ^ without.command.flags().items()) == {
         ("--speculative-config", only(text).command.get("-sc"))

@@ -44,7 +44,13 @@ def runtimes(draw):
     elif storage == "predictor":
         outer.append([f"storageUri: {quoted(draw, uri)}" + draw(remarks)])
     elif storage == "uris":
-        outer.append(["storageUris:", f"- uri: {quoted(draw, uri)}" + draw(remarks), "  mountPath: /mnt/models"])
+        outer.append(
+            [
+                "storageUris:",
+                f"- uri: {quoted(draw, uri)}" + draw(remarks),
+                "  mountPath: /mnt/models",
+            ]
+        )
     elif storage == "uris-flow":
         outer.append([f"storageUris: [{{uri: '{uri}', mountPath: /mnt/models}}]" + draw(remarks)])
     inner = draw(st.permutations(inner))
@@ -58,7 +64,9 @@ def runtimes(draw):
     if draw(st.booleans()):
         outer.append(["volumes:", "- name: cache", "  emptyDir: {}"])
     if draw(st.booleans()):
-        outer.append(["volumes: []"] if not any(part[0] == "volumes:" for part in outer) else ["timeout: 5"])
+        outer.append(
+            ["volumes: []"] if not any(part[0] == "volumes:" for part in outer) else ["timeout: 5"]
+        )
     return write(draw, draw(st.permutations(outer)))
 
 
@@ -70,15 +78,30 @@ def containers(draw):
             [
                 ["args: ['--model=/mnt/models', --port, '8080']"],
                 ["command: [vllm, serve]", "args:", "- /mnt/models" + draw(remarks)],
-                ["command: [sh, -c]", "args:", "- |", "  exec vllm serve /mnt/models \\", "    --port 8080"],
-                ["command:", "- python3", "- -m", "- vllm.entrypoints.openai.api_server", "args: []"],
+                [
+                    "command: [sh, -c]",
+                    "args:",
+                    "- |",
+                    "  exec vllm serve /mnt/models \\",
+                    "    --port 8080",
+                ],
+                [
+                    "command:",
+                    "- python3",
+                    "- -m",
+                    "- vllm.entrypoints.openai.api_server",
+                    "args: []",
+                ],
             ]
         )
     )
     body = [["image: vllm/vllm-openai:v0.30.0" + draw(remarks)], start]
     if draw(st.booleans()):
         body.append(["volumeMounts: [{name: m, mountPath: /mnt/models}]"])
-    lines = ["name: kserve-container", *(line for part in draw(st.permutations(body)) for line in part)]
+    lines = [
+        "name: kserve-container",
+        *(line for part in draw(st.permutations(body)) for line in part),
+    ]
     outer = [["containers:", f"- {lines[0]}", *(f"  {line}" for line in lines[1:])]]
     if draw(st.booleans()):
         outer.append(["volumes:", "- {name: m, persistentVolumeClaim: {claimName: models}}"])
@@ -90,7 +113,11 @@ def containers(draw):
 def write(draw, parts):
     head = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: s, namespace: n}\nspec:\n"
     body = "".join(f"    {line}\n" for part in parts for line in part)
-    tail = draw(st.sampled_from(["", "# end\n", "---\nkind: ConfigMap\napiVersion: v1\ndata: {a: b}\n", "\n\n"]))
+    tail = draw(
+        st.sampled_from(
+            ["", "# end\n", "---\nkind: ConfigMap\napiVersion: v1\ndata: {a: b}\n", "\n\n"]
+        )
+    )
     text = head + "  predictor:" + draw(remarks) + "\n" + body + tail
     text = text.rstrip("\n") if draw(st.booleans()) else text
     return text.replace("\n", draw(newlines))
@@ -114,7 +141,10 @@ def test_a_draft_in_and_out_again_leaves_what_is_served(text, edit, config):
     assert without_draft(service) is service
     rolled = there.with_speculation(config)
     assert rolled.speculation() == config
-    for left in (without_draft(rolled.with_speculation(None)), without_draft(rolled).with_speculation(None)):
+    for left in (
+        without_draft(rolled.with_speculation(None)),
+        without_draft(rolled).with_speculation(None),
+    ):
         assert left.speculation() is None
         assert [(one.uri, one.mount_path) for one in left.storage] == [
             (one.uri, one.mount_path) for one in service.storage
@@ -130,7 +160,9 @@ def test_a_draft_in_and_out_again_leaves_what_is_served(text, edit, config):
 def test_every_block_manifest_can_be_staged(text):
     service = load(text)[0]
     claim = with_claim(service, "drafts", "d")
-    assert f"mountPath: {DRAFT_MOUNT}" in claim.text or f'"mountPath": "{DRAFT_MOUNT}"' in claim.text
+    assert (
+        f"mountPath: {DRAFT_MOUNT}" in claim.text or f'"mountPath": "{DRAFT_MOUNT}"' in claim.text
+    )
     entry = with_entry(service, "hf://org/draft")
     assert [one.mount_path for one in entry.storage][-1] == DRAFT_MOUNT
     assert [one.uri for one in entry.storage][:-1] == [one.uri for one in service.storage]
@@ -153,7 +185,9 @@ spec:
 
 
 def test_a_moved_key_as_people_see_it():
-    speculation = with_entry(load(BLOCK)[0], "hf://RedHatAI/Qwen3-8B-speculator.eagle3").with_speculation(EAGLE3)
+    speculation = with_entry(
+        load(BLOCK)[0], "hf://RedHatAI/Qwen3-8B-speculator.eagle3"
+    ).with_speculation(EAGLE3)
     lines = speculation.text.splitlines()
     position = lines.index("    storageUris:")
     assert lines[position : position + 6] == [
@@ -170,7 +204,9 @@ def test_a_moved_key_as_people_see_it():
 
 def test_leaving_the_draft_keeps_the_target_in_the_list():
     draft = without_draft(with_entry(load(BLOCK)[0], "hf://org/draft"))
-    assert [(one.uri, one.mount_path) for one in draft.storage] == [("hf://Qwen/Qwen3-8B", "/mnt/models")]
+    assert [(one.uri, one.mount_path) for one in draft.storage] == [
+        ("hf://Qwen/Qwen3-8B", "/mnt/models")
+    ]
     assert without_draft(draft) is draft
 
 
@@ -180,7 +216,8 @@ def test_leaving_the_draft_keeps_the_target_whatever_stands_around_it():
         BLOCK.replace("      args:\n      - --max-model-len=8192\n", "")
         .replace("      # where the target comes from\n", "")
         .replace(
-            "{name: vLLM}\n", "{name: vLLM}\n      runtime: vllm-runtime\n      # the model lies in our registry\n"
+            "{name: vLLM}\n",
+            "{name: vLLM}\n      runtime: vllm-runtime\n      # the model lies in our registry\n",
         )
     )
     rolled = with_entry(load(text)[0], "hf://org/head").with_speculation(EAGLE3)
@@ -219,7 +256,9 @@ def test_a_target_changed_since_is_kept(there, now):
 def test_a_target_that_came_since_is_kept_and_one_that_went_stays_away():
     bare = BLOCK.replace("      storageUri: hf://Qwen/Qwen3-8B  # 16 GiB\n", "")
     entry = "    - uri: hf://Qwen/Qwen3-8B\n      mountPath: /mnt/models\n"
-    came = with_entry(load(bare)[0], "hf://org/draft").text.replace("storageUris:\n", "storageUris:\n" + entry)
+    came = with_entry(load(bare)[0], "hf://org/draft").text.replace(
+        "storageUris:\n", "storageUris:\n" + entry
+    )
     assert [one.uri for one in without_draft(load(came)[0]).storage] == ["hf://Qwen/Qwen3-8B"]
     went = with_entry(load(BLOCK)[0], "hf://org/draft").text.replace(entry, "")
     assert without_draft(load(went)[0]).text == bare
@@ -228,7 +267,11 @@ def test_a_target_that_came_since_is_kept_and_one_that_went_stays_away():
 @pytest.mark.parametrize(
     ("text", "edit", "says"),
     [
-        (BLOCK.replace("    model:\n", "    model: &m\n") + "    extra: *m\n", "claim", "an edit would change both"),
+        (
+            BLOCK.replace("    model:\n", "    model: &m\n") + "    extra: *m\n",
+            "claim",
+            "an edit would change both",
+        ),
         (
             BLOCK.replace("      args:\n      - --max-model-len=8192\n", "      volumeMounts:\n"),
             "claim",

@@ -25,17 +25,24 @@ CONTAINER = """\
 name: vllm, image: 'vllm/vllm-openai:v0.32.0', command: [vllm, serve, /mnt/models], args: [--seed=1],
   env: [{name: A, value: b}, {name: C, valueFrom: {fieldRef: {fieldPath: x}}}],
   volumeMounts: [{name: w, mountPath: /mnt/models, subPath: q}], ports: [{containerPort: 8000}]"""
-POD = "{containers: [{" + CONTAINER + "}], volumes: [{name: w, persistentVolumeClaim: {claimName: c}}]}"
+POD = (
+    "{containers: [{"
+    + CONTAINER
+    + "}], volumes: [{name: w, persistentVolumeClaim: {claimName: c}}]}"
+)
 WORKLOAD = (
     "metadata: {name: q, labels: {a: b}}\nspec:\n  replicas: 1\n  selector: {matchLabels: {a: b}}\n  template:\n"
     "    metadata: {labels: {a: b}}\n    spec:\n      "
 )
 TEXTS = {
-    "model": KSERVE + "spec:\n  predictor:\n    minReplicas: 1\n    model:\n      modelFormat: {name: vLLM}\n"
+    "model": KSERVE
+    + "spec:\n  predictor:\n    minReplicas: 1\n    model:\n      modelFormat: {name: vLLM}\n"
     "      storageUri: hf://org/m\n      runtime: r\n      args: [--seed=1]\n      env: [{name: A, value: b}]\n",
-    "list": KSERVE + "spec:\n  canary: {a: b}\n  predictor:\n    model: {modelFormat: {name: vLLM}, args: [--seed=1]}\n"
+    "list": KSERVE
+    + "spec:\n  canary: {a: b}\n  predictor:\n    model: {modelFormat: {name: vLLM}, args: [--seed=1]}\n"
     "    storageUris:\n    - {uri: hf://org/m, mountPath: /mnt/models}\n",
-    "key": KSERVE + "spec:\n  predictor:\n    model: {modelFormat: {name: vLLM}, storage: {key: k, path: p}}\n",
+    "key": KSERVE
+    + "spec:\n  predictor:\n    model: {modelFormat: {name: vLLM}, storage: {key: k, path: p}}\n",
     "containers": KSERVE + f"spec:\n  predictor: {POD}\n",
     "runtime": RUNTIME + USER,
     "deployment": "apiVersion: apps/v1\nkind: Deployment\n" + WORKLOAD + POD + "\n",
@@ -59,12 +66,31 @@ VALUES = {
     "  - {name: vllm, modelCommand: vllmServe, image: vllm}\n",
     "kubeai": "catalog:\n  m: {engine: VLLM, url: hf://org/m, features: [TextGeneration], args: [--seed=1]}\n",
 }
-WRONG: tuple[Any, ...] = (None, True, 7, "text", "", [], [1], [None], [[]], {}, {"a": 1}, {"a": None})
+WRONG: tuple[Any, ...] = (
+    None,
+    True,
+    7,
+    "text",
+    "",
+    [],
+    [1],
+    [None],
+    [[]],
+    {},
+    {"a": 1},
+    {"a": None},
+)
 
 
 def paths(value: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield here
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    entries = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in entries:
         yield from paths(inner, (*here, key))
 
@@ -118,7 +144,9 @@ def test_a_field_of_a_wrong_type_is_an_error_with_the_file_or_does_not_matter(ca
     kind, path, value = case
     text = with_value(list(yaml.safe_load_all((TEXTS | VALUES)[kind])), path, value)
     try:
-        services = load_values(text, None, file="f.yaml") if kind in VALUES else load(text, file="f.yaml")
+        services = (
+            load_values(text, None, file="f.yaml") if kind in VALUES else load(text, file="f.yaml")
+        )
     except InputError as error:
         assert "f.yaml" in str(error)
         return

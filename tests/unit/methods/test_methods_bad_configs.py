@@ -99,13 +99,18 @@ LATER = {
 # Captured without a method: read from running services, never built.
 WITHOUT_METHOD = {
     "model ngram, no method": ({"model": "ngram", "num_speculative_tokens": 5}, "ngram"),
-    "eagle3 path autodetect, no method": ({"model": "/mnt/models/eagle3", "num_speculative_tokens": 3}, "eagle3"),
+    "eagle3 path autodetect, no method": (
+        {"model": "/mnt/models/eagle3", "num_speculative_tokens": 3},
+        "eagle3",
+    ),
     "no method no model": ({"num_speculative_tokens": 3}, "inferred"),
     "empty {}": ({}, "none"),
     "json list": (None, "none"),
 }
 
-FACTS = ServiceFacts(tensor_parallel=1, draft=CheckpointFacts(draft_kind="model", context=2048), served_context=2048)
+FACTS = ServiceFacts(
+    tensor_parallel=1, draft=CheckpointFacts(draft_kind="model", context=2048), served_context=2048
+)
 
 
 def captured():
@@ -121,7 +126,9 @@ def ours(label):
         spec, _ = build(method, config=config)
     except InputError as error:
         return str(error)
-    refused = [finding for finding in preflight_findings(spec, FACTS) if finding.severity == "refuse"]
+    refused = [
+        finding for finding in preflight_findings(spec, FACTS) if finding.severity == "refuse"
+    ]
     return refused[0].reason if refused and label not in ("eagle3 missing path",) else None
 
 

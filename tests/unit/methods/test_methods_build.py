@@ -42,7 +42,12 @@ def test_later_sources_win():
         draft="/b",
         sets=["num_speculative_tokens=6"],
     )
-    assert actual_config == {"method": "eagle3", "num_speculative_tokens": 6, "model": "/b", "revision": "x"}
+    assert actual_config == {
+        "method": "eagle3",
+        "num_speculative_tokens": 6,
+        "model": "/b",
+        "revision": "x",
+    }
 
 
 @pytest.mark.parametrize(
@@ -154,7 +159,9 @@ def test_a_removed_key_names_its_successor():
 
 
 def test_a_schedule_that_is_right_is_kept():
-    actual_config = config("eagle3", draft=DRAFT, sets=[f"{SCHEDULE}=[[17,64,1],[1,16,3],[65,256,0]]"])
+    actual_config = config(
+        "eagle3", draft=DRAFT, sets=[f"{SCHEDULE}=[[17,64,1],[1,16,3],[65,256,0]]"]
+    )
     assert actual_config[SCHEDULE] == [[17, 64, 1], [1, 16, 3], [65, 256, 0]]
 
 
@@ -212,11 +219,16 @@ def test_one_key_in_two_spellings():
 
 def test_remarks():
     assert ids("ngram", sets=["num_speculatve_tokens=3"]) == [("unknown-key", "refuse")]
-    assert "did you mean 'num_speculative_tokens'" in build("ngram", sets=["num_speculatve_tokens=3"])[1][0].reason
+    assert (
+        "did you mean 'num_speculative_tokens'"
+        in build("ngram", sets=["num_speculatve_tokens=3"])[1][0].reason
+    )
     assert ids("ngram", sets=["num_speculative_tokens=1000"]) == [("large-k", "warn")]
     assert ids("ngram", sets=["num_speculative_tokens=32"]) == []
     assert ids("suffix", sets=["prompt_lookup_min=2"]) == [("key-without-effect", "warn")]
-    assert ids("eagle3", draft=DRAFT, sets=["parallel_drafting=true"]) == [("parallel-eagle3", "note")]
+    assert ids("eagle3", draft=DRAFT, sets=["parallel_drafting=true"]) == [
+        ("parallel-eagle3", "note")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ def test_a_pod_without_hook_and_timeout_loses_what_it_serves_and_what_comes_late
     assert "vLLM 0.17.1 knows no --shutdown-timeout" in gaps(image=OLD)[1]
 
 
-@pytest.mark.parametrize("args", [["--shutdown-timeout=90"], ["--shutdown-timeout", "90"], ["--shutdown_timeout=90"]])
+@pytest.mark.parametrize(
+    "args", [["--shutdown-timeout=90"], ["--shutdown-timeout", "90"], ["--shutdown_timeout=90"]]
+)
 def test_a_pod_with_room_for_hook_and_drain_loses_nothing(args):
     assert gaps({"terminationGracePeriodSeconds": 120}, args=args, lifecycle=SLEEP) == ()
 
@@ -66,7 +68,14 @@ def test_a_hook_that_only_sleeps_does_not_wait_for_requests():
 
 
 def test_the_hook_for_older_engines_waits_for_requests():
-    assert gaps({"terminationGracePeriodSeconds": 1830}, lifecycle={"preStop": waiting_hook(8080)}, image=OLD) == ()
+    assert (
+        gaps(
+            {"terminationGracePeriodSeconds": 1830},
+            lifecycle={"preStop": waiting_hook(8080)},
+            image=OLD,
+        )
+        == ()
+    )
 
 
 def test_the_hook_for_older_engines_knows_busy_from_idle():
@@ -85,7 +94,10 @@ def test_the_lines_to_add_mend_what_is_said(image):
     grace = re.search(r"terminationGracePeriodSeconds: (\d+)", finding.todo)[1]
     hook = json.loads(re.search(r"lifecycle: (\{.*?\})(?: and |$)", finding.todo)[1])
     flags = re.findall(r"--shutdown-timeout=\d+", finding.todo)
-    pod, container = {"terminationGracePeriodSeconds": int(grace)}, {"args": flags, "lifecycle": hook}
+    pod, container = (
+        {"terminationGracePeriodSeconds": int(grace)},
+        {"args": flags, "lifecycle": hook},
+    )
     assert yaml.safe_load(yaml.safe_dump(hook)) == hook
     assert path_findings(KIND, [], pod, container, image=image, port=8000) == ()
 
@@ -96,12 +108,17 @@ def test_the_lines_to_add_mend_what_is_said(image):
         ("InferenceService", "spec.predictor"),
         ("LLMInferenceService", "spec.template"),
         ("Deployment", "spec.template.spec"),
-        ("LeaderWorkerSet", "spec.leaderWorkerTemplate.leaderTemplate.spec (without one: workerTemplate.spec)"),
+        (
+            "LeaderWorkerSet",
+            "spec.leaderWorkerTemplate.leaderTemplate.spec (without one: workerTemplate.spec)",
+        ),
     ],
 )
 def test_the_lines_name_the_field_of_the_kind(kind, pod):
     (finding,) = path_findings(kind, [], {}, {}, image=NEW, port=8000)
-    assert finding.todo.startswith(f"add to {pod}: terminationGracePeriodSeconds: 1830; to its engine's container: ")
+    assert finding.todo.startswith(
+        f"add to {pod}: terminationGracePeriodSeconds: 1830; to its engine's container: "
+    )
 
 
 def test_the_drain_to_add_fits_the_timeout_to_add():
@@ -119,9 +136,24 @@ def route(name="qwen", *, timeouts=None, controller=False, backend="qwen-predict
 @pytest.mark.parametrize(
     ("timeouts", "controller", "said", "todo"),
     [
-        ({"request": "600s", "backendRequest": "20s"}, False, "cut after 20 s", "timeouts: {request: 1800s}"),
-        ({"request": "60s"}, True, "answers are cut after 60 s by HTTPRoute qwen", "spec.predictor.timeout: 1800"),
-        ({"request": "30s"}, False, "answers are cut after 30 s by HTTPRoute qwen", "timeouts: {request: 1800s}"),
+        (
+            {"request": "600s", "backendRequest": "20s"},
+            False,
+            "cut after 20 s",
+            "timeouts: {request: 1800s}",
+        ),
+        (
+            {"request": "60s"},
+            True,
+            "answers are cut after 60 s by HTTPRoute qwen",
+            "spec.predictor.timeout: 1800",
+        ),
+        (
+            {"request": "30s"},
+            False,
+            "answers are cut after 30 s by HTTPRoute qwen",
+            "timeouts: {request: 1800s}",
+        ),
         (None, False, "sets no timeouts.request", "timeouts: {request: 1800s}"),
     ],
 )
@@ -133,8 +165,13 @@ def test_a_route_that_cuts_answers_is_named_with_the_line_to_add(timeouts, contr
 
 def test_routes_with_the_same_limit_are_named_once():
     """KServe writes two routes for a service: one for its host name, one for the predictor's."""
-    both = [route(name, timeouts={"request": "60s"}, controller=True) for name in ("qwen", "qwen-predictor")]
-    (finding,) = path_findings(KIND, route_limits(both, {"qwen-predictor"}), None, None, image=None, port=8000)
+    both = [
+        route(name, timeouts={"request": "60s"}, controller=True)
+        for name in ("qwen", "qwen-predictor")
+    ]
+    (finding,) = path_findings(
+        KIND, route_limits(both, {"qwen-predictor"}), None, None, image=None, port=8000
+    )
     assert finding.reason == "answers are cut after 60 s by HTTPRoute qwen, qwen-predictor"
 
 
@@ -147,25 +184,35 @@ def test_a_route_with_a_long_limit_or_none_passes():
 
 def test_the_longest_answer_of_the_routes_is_what_a_pod_must_finish():
     limits = route_limits(
-        [route(timeouts={"request": "300s"}), route("b", timeouts={"request": "0s"})], {"qwen-predictor"}
+        [route(timeouts={"request": "300s"}), route("b", timeouts={"request": "0s"})],
+        {"qwen-predictor"},
     )
     pod = {"terminationGracePeriodSeconds": 120}
     container = {"args": ["--shutdown-timeout=90"], "lifecycle": SLEEP}
-    assert path_findings(KIND, limits, pod, container, image=NEW, port=8000) == (), "one without a limit: unknown"
+    assert path_findings(KIND, limits, pod, container, image=NEW, port=8000) == (), (
+        "one without a limit: unknown"
+    )
     (finding,) = path_findings(KIND, limits[:1], pod, container, image=NEW, port=8000)
     assert "an answer may take 300 s" in finding.reason and "--shutdown-timeout=300" in finding.todo
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("1h30m", 5400), ("500ms", 0.5), ("0s", 0), ("30m", 1800)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("60s", 60), ("1h30m", 5400), ("500ms", 0.5), ("0s", 0), ("30m", 1800)]
+)
 def test_durations_of_the_gateway_api(text, seconds):
     assert duration_s(text) == seconds
 
 
 def test_a_route_that_kserve_writes_for_an_llm_service_names_its_field():
     owner = {"controller": True, "kind": "LLMInferenceService", "name": "big"}
-    rule = {"backendRefs": [{"kind": "InferencePool", "name": "big-inference-pool"}], "timeouts": {"request": "30s"}}
+    rule = {
+        "backendRefs": [{"kind": "InferencePool", "name": "big-inference-pool"}],
+        "timeouts": {"request": "30s"},
+    }
     (limit,) = route_limits(
-        [{"metadata": {"name": "r", "ownerReferences": [owner]}, "spec": {"rules": [rule]}}], (), "big"
+        [{"metadata": {"name": "r", "ownerReferences": [owner]}, "spec": {"rules": [rule]}}],
+        (),
+        "big",
     )
     assert limit.todo == "set timeouts: {request: 1800s} in spec.router.route.http.spec.rules"
 

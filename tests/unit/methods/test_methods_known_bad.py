@@ -13,7 +13,12 @@ from mpctl.errors import InputError
 from mpctl.estimate import describe_model, facts_of
 from mpctl.manifest import load
 from mpctl.methods import METHODS, CheckpointFacts, ServiceFacts, build, preflight_findings
-from mpctl.methods.preflight.known_bad import FEATURES, KnownBadRow, read_known_bad, shipped_known_bad
+from mpctl.methods.preflight.known_bad import (
+    FEATURES,
+    KnownBadRow,
+    read_known_bad,
+    shipped_known_bad,
+)
 from mpctl.methods.preflight.nixl import KvEnd
 from tests.corpus.known_bad import CONFIGS, inside, outside, severity
 
@@ -44,7 +49,9 @@ def test_a_row_is_silent_before_its_range_and_after_its_fix_and_never_refuses_be
 
 
 @pytest.mark.parametrize("row", _ROWS, ids=lambda row: row.id)
-def test_a_row_says_how_its_range_was_established_and_refuses_only_where_it_is(row: KnownBadRow) -> None:
+def test_a_row_says_how_its_range_was_established_and_refuses_only_where_it_is(
+    row: KnownBadRow,
+) -> None:
     if row.established == "unknown":
         assert (row.seen, row.fixed) == (None, None)
     if row.established == "source":
@@ -60,12 +67,18 @@ def test_rows_of_other_engines_are_listed_and_those_of_vllms_plugin_judged_by_it
     others = {row.id: inside(row).severity for row in _ROWS if row.engine != "vllm"}
     assert len(_ROWS) == 92
     assert len(others) == 14
-    assert {row for row, severity in others.items() if severity != "silent"} == {"kb31", "kb64", "kb65"}
+    assert {row for row, severity in others.items() if severity != "silent"} == {
+        "kb31",
+        "kb64",
+        "kb65",
+    }
     assert {row.engine for row in _ROWS if row.id in ("kb31", "kb64", "kb65")} == {"vllm-ascend"}
 
 
 def test_every_feature_of_the_reader_is_named_by_a_row() -> None:
-    assert {name.partition("=")[0] for row in _ROWS for name in (*row.features, *row.unless)} == set(FEATURES)
+    assert {
+        name.partition("=")[0] for row in _ROWS for name in (*row.features, *row.unless)
+    } == set(FEATURES)
 
 
 _MANIFEST = """apiVersion: apps/v1
@@ -81,25 +94,42 @@ spec:
 """
 
 
-def _ids(arguments: list[str], method: str, release: str = "0.28.0", config: str = "gdn", **given: object) -> set[str]:
+def _ids(
+    arguments: list[str], method: str, release: str = "0.28.0", config: str = "gdn", **given: object
+) -> set[str]:
     text = _MANIFEST.replace("0.28.0", release) % ["--model=org/m", *arguments]
-    facts = facts_of(load(text, file="served.yaml")[0], target=describe_model({**CONFIGS[config], **given}))
+    facts = facts_of(
+        load(text, file="served.yaml")[0], target=describe_model({**CONFIGS[config], **given})
+    )
     draft = "org/draft" if METHODS[method].needs_draft in ("head", "model") else None
     spec = build(method, draft=draft, sets=("num_speculative_tokens=3",))[0]
-    return {finding.id.removeprefix("known-bad-") for finding in shipped_known_bad().findings(spec, facts)}
+    return {
+        finding.id.removeprefix("known-bad-")
+        for finding in shipped_known_bad().findings(spec, facts)
+    }
 
 
 @pytest.mark.parametrize(
     ("row", "method", "release", "arguments"),
     [
         ("kb17", "mtp", "0.28.0", ["--kv-transfer-config.kv_connector", "LMCacheMPConnector"]),
-        ("kb17", "mtp", "0.28.0", ["--kv_transfer_config", '{"kv_connector": "LMCacheConnectorV1"}']),
+        (
+            "kb17",
+            "mtp",
+            "0.28.0",
+            ["--kv_transfer_config", '{"kv_connector": "LMCacheConnectorV1"}'],
+        ),
         ("kb68", "mtp", "0.27.1", ["--kv_offloading_size=4"]),
         ("kb34", "ngram", "0.28.0", []),
         ("kb33", "mtp", "0.25.2", ["-pp", "2"]),
         ("kb71", "mtp", "0.28.0", ["--enable_sleep_mode"]),
         ("kb21", "mtp", "0.27.1", ["--kv-cache-dtype", "turboquant_k8v4"]),
-        ("kb03", "ngram", "0.28.0", ["--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder"]),
+        (
+            "kb03",
+            "ngram",
+            "0.28.0",
+            ["--enable-auto-tool-choice", "--tool-call-parser", "qwen3_coder"],
+        ),
         ("kb47", "mtp", "0.26.0", ["--reasoning-parser", "qwen3"]),
         ("kb53", "mtp", "0.23.0", ["--structured-outputs-config.backend=guidance"]),
         ("kb53", "mtp", "0.23.0", ["--guided-decoding-backend", "guidance"]),
@@ -114,7 +144,9 @@ def test_a_fact_is_read_in_each_spelling_that_vllm_takes(
 
 
 def test_the_last_of_several_flags_counts() -> None:
-    assert "kb33" not in _ids(["--pipeline-parallel-size=2", "--pipeline-parallel-size", "1"], "mtp", "0.25.2")
+    assert "kb33" not in _ids(
+        ["--pipeline-parallel-size=2", "--pipeline-parallel-size", "1"], "mtp", "0.25.2"
+    )
 
 
 def test_the_arguments_of_a_runtime_count() -> None:
@@ -155,7 +187,9 @@ spec:
 def test_a_class_is_told_by_the_type_and_only_without_it_by_the_name(
     name: str, family: str | None, hybrid: bool
 ) -> None:
-    facts = ServiceFacts("0.28.0", target=CheckpointFacts(name, family), argv=(), prefix_caching=True)
+    facts = ServiceFacts(
+        "0.28.0", target=CheckpointFacts(name, family), argv=(), prefix_caching=True
+    )
     found = {finding.id for finding in shipped_known_bad().findings(build("ngram")[0], facts)}
     assert ("known-bad-kb01" in found) == hybrid
 
@@ -177,7 +211,11 @@ def test_the_runner_is_the_services_or_the_releases_default(
     v2_runner: bool | None, severity_of_kb76: str | None
 ) -> None:
     facts = ServiceFacts(
-        "0.30.0", v2_runner=v2_runner, served_context=32768, draft=CheckpointFacts(context=4096), argv=()
+        "0.30.0",
+        v2_runner=v2_runner,
+        served_context=32768,
+        draft=CheckpointFacts(context=4096),
+        argv=(),
     )
     spec = build("dflash", draft="org/draft", sets=("num_speculative_tokens=7",))[0]
     found = {finding.id: finding.severity for finding in shipped_known_bad().findings(spec, facts)}
@@ -202,39 +240,61 @@ def test_what_keeps_a_fault_away_silences_its_row() -> None:
 
 
 @pytest.mark.parametrize("prefill", [(), (KvEnd(),)])
-def test_a_pair_of_which_both_ends_are_edited_has_no_draft_on_one_end_alone(prefill: tuple[KvEnd, ...]) -> None:
+def test_a_pair_of_which_both_ends_are_edited_has_no_draft_on_one_end_alone(
+    prefill: tuple[KvEnd, ...],
+) -> None:
     spec = build("mtp", sets=("num_speculative_tokens=1",))[0]
-    facts = ServiceFacts("0.27.1", target=CheckpointFacts("org/m"), argv=(_NIXL,), prefill_ends=prefill)
+    facts = ServiceFacts(
+        "0.27.1", target=CheckpointFacts("org/m"), argv=(_NIXL,), prefill_ends=prefill
+    )
     found = {finding.id for finding in shipped_known_bad().findings(spec, facts)}
     assert ("known-bad-kb69" in found) == (not prefill)
 
 
 def test_prefix_caching_by_default_warns_where_the_flag_refuses() -> None:
     spec, known_bad = build("mtp", sets=("num_speculative_tokens=1",))[0], shipped_known_bad()
-    facts = ServiceFacts("0.24.0", target=CheckpointFacts("Qwen/Qwen3.6-27B"), argv=(), prefix_caching=True)
+    facts = ServiceFacts(
+        "0.24.0", target=CheckpointFacts("Qwen/Qwen3.6-27B"), argv=(), prefix_caching=True
+    )
     severities = {finding.id: finding.severity for finding in known_bad.findings(spec, facts)}
     assert severities["known-bad-kb06"] == "warn"
-    switched_off = ServiceFacts("0.24.0", target=CheckpointFacts("Qwen/Qwen3.6-27B"), argv=(), prefix_caching=False)
-    assert "known-bad-kb06" not in {finding.id for finding in known_bad.findings(spec, switched_off)}
+    switched_off = ServiceFacts(
+        "0.24.0", target=CheckpointFacts("Qwen/Qwen3.6-27B"), argv=(), prefix_caching=False
+    )
+    assert "known-bad-kb06" not in {
+        finding.id for finding in known_bad.findings(spec, switched_off)
+    }
 
 
 def test_an_unknown_release_warns_of_every_row_of_the_model_and_says_what_was_not_checked() -> None:
     spec, known_bad = build("ngram")[0], shipped_known_bad()
-    found = known_bad.findings(spec, ServiceFacts(target=CheckpointFacts("Qwen/Qwen3.6-27B"), prefix_caching=True))
+    found = known_bad.findings(
+        spec, ServiceFacts(target=CheckpointFacts("Qwen/Qwen3.6-27B"), prefix_caching=True)
+    )
     assert {finding.severity for finding in found} == {"warn"}
     assert {"known-bad-kb01", "known-bad-kb05"} <= {finding.id for finding in found}
-    assert all(finding.reason.startswith("the engine's release is unknown; fails in ") for finding in found)
+    assert all(
+        finding.reason.startswith("the engine's release is unknown; fails in ") for finding in found
+    )
     unchecked = known_bad.unchecked(spec, ServiceFacts())
     assert unchecked == ("known-bad: checked in part, unknown: engine_version, target.family",)
 
 
-@pytest.mark.parametrize("line", [line for line in RECIPES.read_text().splitlines() if line and line[0] != "#"])
+@pytest.mark.parametrize(
+    "line", [line for line in RECIPES.read_text().splitlines() if line and line[0] != "#"]
+)
 def test_a_published_recipe_is_not_refused(line: str) -> None:
     version, model, method, k, words, _origin = re.split(r"\s*\|\s*", line)
     draft = "org/draft" if METHODS[method].needs_draft in ("head", "model") else None
     spec = build(method, draft=draft, sets=(f"num_speculative_tokens={k}",))[0]
-    facts = ServiceFacts(version, target=CheckpointFacts(model), argv=tuple(words.split()), prefix_caching=True)
-    refused = [finding for finding in shipped_known_bad().findings(spec, facts) if finding.severity == "refuse"]
+    facts = ServiceFacts(
+        version, target=CheckpointFacts(model), argv=tuple(words.split()), prefix_caching=True
+    )
+    refused = [
+        finding
+        for finding in shipped_known_bad().findings(spec, facts)
+        if finding.severity == "refuse"
+    ]
     assert refused == []
 
 
@@ -265,10 +325,18 @@ def test_a_row_that_cannot_be_read_is_named_with_its_line(text: str, message: st
 @pytest.mark.parametrize(
     ("method", "kind", "arguments", "severity"),
     [
-        *((method, "deployment", [_NIXL], "refuse") for method in ("eagle", "p-eagle", "mtp", "dspark", "draft_model")),
+        *(
+            (method, "deployment", [_NIXL], "refuse")
+            for method in ("eagle", "p-eagle", "mtp", "dspark", "draft_model")
+        ),
         *((method, "deployment", [_NIXL], None) for method in ("ngram", "ngram_gpu", "suffix")),
         ("eagle3", "llm", [], None),  # both ends are edited
-        ("eagle3", "deployment", ['--kv-transfer-config={"kv_connector":"LMCacheConnectorV1"}'], None),
+        (
+            "eagle3",
+            "deployment",
+            ['--kv-transfer-config={"kv_connector":"LMCacheConnectorV1"}'],
+            None,
+        ),
         ("eagle3", "deployment", ["--kv-transfer-config.kv_connector=NixlConnector"], "refuse"),
         ("eagle3", "deployment", [], None),
     ],
@@ -285,5 +353,8 @@ def test_a_draft_on_decode_pods_alone_is_refused_where_the_handshake_compares_it
         )
     draft = "org/draft" if METHODS[method].needs_draft in ("head", "model") else None
     spec = build(method, draft=draft, sets=("num_speculative_tokens=3",))[0]
-    found = {f.id: f.severity for f in preflight_findings(spec, facts_of(load(text, file="served.yaml")[0]))}
+    found = {
+        f.id: f.severity
+        for f in preflight_findings(spec, facts_of(load(text, file="served.yaml")[0]))
+    }
     assert found.get("prefill-apart") == severity

@@ -2,7 +2,15 @@
 
 import pytest
 
-from mpctl.methods import METHODS, CheckpointFacts, ServiceFacts, build, from_config, preflight_findings, unknowns
+from mpctl.methods import (
+    METHODS,
+    CheckpointFacts,
+    ServiceFacts,
+    build,
+    from_config,
+    preflight_findings,
+    unknowns,
+)
 from mpctl.methods.versions import REMOVED, removed_flags
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
@@ -18,10 +26,17 @@ def test_no_facts_no_refusal_and_many_unknowns():
     for name in METHODS:
         draft = "/d" if METHODS[name].needs_draft in ("head", "model") else None
         spec, _ = build(name, draft=draft)
-        refused = [finding.id for finding in preflight_findings(spec, ServiceFacts()) if finding.severity == "refuse"]
+        refused = [
+            finding.id
+            for finding in preflight_findings(spec, ServiceFacts())
+            if finding.severity == "refuse"
+        ]
         assert refused == (["no-proposer"] if name == "mlp_speculator" else [])
     lines = unknowns(build("eagle3", draft="/d")[0], ServiceFacts())
-    assert any(line.startswith("draft-context:") and "served_context, draft.context" in line for line in lines)
+    assert any(
+        line.startswith("draft-context:") and "served_context, draft.context" in line
+        for line in lines
+    )
     assert len({line.partition(":")[0] for line in lines}) == len(lines)
 
 
@@ -96,10 +111,19 @@ def test_the_order_is_refuse_warn_note():
 
 
 def test_the_tables_name_their_sources():
-    assert all(entry.why and entry.replacement and entry.source and entry.since for entry in REMOVED.values())
+    assert all(
+        entry.why and entry.replacement and entry.source and entry.since
+        for entry in REMOVED.values()
+    )
     assert all(method.floor.source for method in METHODS.values() if method.floor)
-    assert all((method.checkpoint is not None) is method.loads_weights for method in METHODS.values())
-    assert {name for name, method in METHODS.items() if method.floor is None} == {"none", "dspark", "mlp_speculator"}
+    assert all(
+        (method.checkpoint is not None) is method.loads_weights for method in METHODS.values()
+    )
+    assert {name for name, method in METHODS.items() if method.floor is None} == {
+        "none",
+        "dspark",
+        "mlp_speculator",
+    }
 
 
 @pytest.mark.parametrize(
@@ -123,5 +147,14 @@ def test_what_old_guides_still_say_is_in_the_table(name):
 
 
 def test_removed_flags_are_found_in_every_spelling():
-    argv = ("--model=/m", "--speculative_model", "/d", "--ngram-prompt-lookup-max=4", "use-v2-block-manager")
-    assert [entry.name for entry in removed_flags(argv)] == ["--speculative-model", "--ngram-prompt-lookup-max"]
+    argv = (
+        "--model=/m",
+        "--speculative_model",
+        "/d",
+        "--ngram-prompt-lookup-max=4",
+        "use-v2-block-manager",
+    )
+    assert [entry.name for entry in removed_flags(argv)] == [
+        "--speculative-model",
+        "--ngram-prompt-lookup-max",
+    ]

@@ -58,15 +58,45 @@ TABLE = [
     ("engine-too-new", MEDUSA, {"engine_version": "v0.34.1"}, "refuse"),
     ("engine-too-new", MEDUSA, {"engine_version": "0.32.0"}, None),
     ("engine-too-new", EAGLE3, {"engine_version": "0.33.0"}, None),
-    ("key-too-new", EAGLE3 | {"draft_lm_head_quantization": "fp8"}, {"engine_version": "0.32.0"}, "refuse"),
-    ("key-too-new", EAGLE3 | {"draft_lm_head_quantization": "fp8"}, {"engine_version": "0.33.0"}, None),
+    (
+        "key-too-new",
+        EAGLE3 | {"draft_lm_head_quantization": "fp8"},
+        {"engine_version": "0.32.0"},
+        "refuse",
+    ),
+    (
+        "key-too-new",
+        EAGLE3 | {"draft_lm_head_quantization": "fp8"},
+        {"engine_version": "0.33.0"},
+        None,
+    ),
     ("key-too-new", EAGLE3, {"engine_version": "0.32.0"}, None),
-    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"engine_version": "0.32.0", "gpu": "H100"}, "refuse"),
+    (
+        "adaptive-verification",
+        EAGLE3 | ADAPTIVE,
+        {"engine_version": "0.32.0", "gpu": "H100"},
+        "refuse",
+    ),
     ("adaptive-verification", EAGLE3 | ADAPTIVE, {"engine_version": "0.33.0", "gpu": "H100"}, None),
-    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"engine_version": "0.33.0", "gpu": "L4"}, "refuse"),
+    (
+        "adaptive-verification",
+        EAGLE3 | ADAPTIVE,
+        {"engine_version": "0.33.0", "gpu": "L4"},
+        "refuse",
+    ),
     ("adaptive-verification", EAGLE3 | ADAPTIVE, {"engine_version": "0.33.0"}, "note"),
-    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "L4", "argv": ("--attention-backend=TRITON_ATTN",)}, None),
-    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "L4", "argv": ("--attention_backend", "TRITON_ATTN")}, None),
+    (
+        "adaptive-verification",
+        EAGLE3 | ADAPTIVE,
+        {"gpu": "L4", "argv": ("--attention-backend=TRITON_ATTN",)},
+        None,
+    ),
+    (
+        "adaptive-verification",
+        EAGLE3 | ADAPTIVE,
+        {"gpu": "L4", "argv": ("--attention_backend", "TRITON_ATTN")},
+        None,
+    ),
     (
         "adaptive-verification",
         EAGLE3 | ADAPTIVE,
@@ -75,17 +105,47 @@ TABLE = [
     ),
     ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "H100", "enable_lora": True}, "refuse"),
     ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "H100", "argv": ("-pp", "2")}, "refuse"),
-    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "H100", "argv": ("--pipeline-parallel-size=1",)}, None),
-    ("adaptive-verification", EAGLE3 | ADAPTIVE, {"gpu": "H100", "argv": ("--enforce-eager",)}, "refuse"),
+    (
+        "adaptive-verification",
+        EAGLE3 | ADAPTIVE,
+        {"gpu": "H100", "argv": ("--pipeline-parallel-size=1",)},
+        None,
+    ),
+    (
+        "adaptive-verification",
+        EAGLE3 | ADAPTIVE,
+        {"gpu": "H100", "argv": ("--enforce-eager",)},
+        "refuse",
+    ),
     ("adaptive-verification", DSPARK | ADAPTIVE, {"engine_version": "0.32.0", "gpu": "H200"}, None),
     ("adaptive-verification", DSPARK, {"engine_version": "0.32.0", "gpu": "L4"}, None),
-    ("draft-variant", DFLASH, {"draft.architectures": DFLASH2, "engine_version": "0.32.0"}, "refuse"),
+    (
+        "draft-variant",
+        DFLASH,
+        {"draft.architectures": DFLASH2, "engine_version": "0.32.0"},
+        "refuse",
+    ),
     ("draft-variant", DFLASH, {"draft.architectures": DFLASH2, "engine_version": "0.33.0"}, None),
     ("draft-variant", DFLASH, {"draft.architectures": DFLASH2, "v2_runner": False}, "refuse"),
-    ("draft-variant", DFLASH, {"draft.architectures": DFLASH2, "argv": ("--watermark-config", "{}")}, "refuse"),
-    ("draft-variant", DFLASH, {"draft.architectures": ("DFlashDraftModel",), "engine_version": "0.32.0"}, None),
+    (
+        "draft-variant",
+        DFLASH,
+        {"draft.architectures": DFLASH2, "argv": ("--watermark-config", "{}")},
+        "refuse",
+    ),
+    (
+        "draft-variant",
+        DFLASH,
+        {"draft.architectures": ("DFlashDraftModel",), "engine_version": "0.32.0"},
+        None,
+    ),
     ("draft-variant", DFLASH | K7, {"draft.architectures": LILICORR, "draft.block_size": 8}, None),
-    ("draft-variant", DFLASH | K7, {"draft.architectures": LILICORR, "draft.block_size": 16}, "refuse"),
+    (
+        "draft-variant",
+        DFLASH | K7,
+        {"draft.architectures": LILICORR, "draft.block_size": 16},
+        "refuse",
+    ),
     ("draft-variant", DFLASH | TOPC, {"draft.architectures": ("Qwen3XPressModel",)}, None),
     ("draft-variant", DFLASH | TOPC, {"draft.architectures": DFLASH2}, "refuse"),
     ("draft-variant", DFLASH, {}, None),
@@ -94,10 +154,30 @@ TABLE = [
     ("removed-flags", NONE, {"argv": ("--use-v2-block-manager",)}, "warn"),
     ("removed-flags", NGRAM, {"argv": ("--speculative-config", "{}", "--model", "/m")}, None),
     ("removed-flags", NONE, {"argv": ("--speculative-model=/d",)}, "refuse"),
-    ("removed-flags", NONE, {"argv": ("--speculative-model=/d",), "engine_version": "0.7.3"}, "refuse"),
-    ("removed-flags", NONE, {"argv": ("--speculative-model=/d",), "engine_version": "0.28.0"}, "warn"),
-    ("decode-graphs", NGRAM, {"argv": ("--max-cudagraph-capture-size=4",), "v2_runner": False}, "refuse"),
-    ("decode-graphs", NGRAM, {"argv": ("--max-cudagraph-capture-size=4",), "v2_runner": True}, "warn"),
+    (
+        "removed-flags",
+        NONE,
+        {"argv": ("--speculative-model=/d",), "engine_version": "0.7.3"},
+        "refuse",
+    ),
+    (
+        "removed-flags",
+        NONE,
+        {"argv": ("--speculative-model=/d",), "engine_version": "0.28.0"},
+        "warn",
+    ),
+    (
+        "decode-graphs",
+        NGRAM,
+        {"argv": ("--max-cudagraph-capture-size=4",), "v2_runner": False},
+        "refuse",
+    ),
+    (
+        "decode-graphs",
+        NGRAM,
+        {"argv": ("--max-cudagraph-capture-size=4",), "v2_runner": True},
+        "warn",
+    ),
     ("decode-graphs", NGRAM, {"argv": ("--max-cudagraph-capture-size=4", "--enforce-eager")}, None),
     ("decode-graphs", NGRAM, {"argv": ("--max-cudagraph-capture-size=512",)}, None),
     ("batched-tokens", NGRAM, {"max_batched_tokens": 512, "max_num_seqs": 256}, "warn"),
@@ -121,7 +201,12 @@ TABLE = [
     ("async-scheduling", SUFFIX, {"async_scheduling": True}, "refuse"),
     ("async-scheduling", NGRAM_GPU, {"async_scheduling": True}, None),
     ("async-scheduling", EAGLE3, {"async_scheduling": True}, None),
-    ("async-scheduling", EAGLE3 | {"disable_padded_drafter_batch": True}, {"async_scheduling": True}, "refuse"),
+    (
+        "async-scheduling",
+        EAGLE3 | {"disable_padded_drafter_batch": True},
+        {"async_scheduling": True},
+        "refuse",
+    ),
     ("model-runner", DSPARK, {"v2_runner": False}, "refuse"),
     ("model-runner", DSPARK, {"v2_runner": True}, None),
     ("model-runner", DSPARK, {}, None),
@@ -132,14 +217,44 @@ TABLE = [
     ("model-runner", MODEL | {"parallel_drafting": True}, {"v2_runner": True}, "warn"),
     ("model-runner", MODEL | {"use_heterogeneous_vocab": True}, {"v2_runner": True}, "warn"),
     ("model-runner", EAGLE3, {"v2_runner": True}, None),
-    ("model-runner", DSPARK | {"enable_adaptive_verification": True}, {"v2_runner": False}, "refuse"),
+    (
+        "model-runner",
+        DSPARK | {"enable_adaptive_verification": True},
+        {"v2_runner": False},
+        "refuse",
+    ),
     ("prefill-apart", EAGLE3, {"argv": NIXL}, "refuse"),
     ("prefill-apart", NGRAM, {"argv": NIXL}, None),
-    ("prefill-apart", EAGLE3, {"argv": NIXL, "decode_end": KvEnd(), "prefill_ends": (KvEnd(),)}, None),
-    ("prefill-apart", EAGLE3, {"argv": ("--kv-transfer-config", '{"kv_connector":"MooncakeConnector"}')}, None),
-    ("prefill-differs", EAGLE3, {"decode_end": KvEnd(), "prefill_ends": (KvEnd(cache_dtype="fp8"),)}, "refuse"),
-    ("prefill-differs", EAGLE3, {"decode_end": KvEnd(), "prefill_ends": (KvEnd(dtype="half"),)}, None),
-    ("prefill-differs", NGRAM, {"decode_end": KvEnd(model="a"), "prefill_ends": (KvEnd(model="b"),)}, "refuse"),
+    (
+        "prefill-apart",
+        EAGLE3,
+        {"argv": NIXL, "decode_end": KvEnd(), "prefill_ends": (KvEnd(),)},
+        None,
+    ),
+    (
+        "prefill-apart",
+        EAGLE3,
+        {"argv": ("--kv-transfer-config", '{"kv_connector":"MooncakeConnector"}')},
+        None,
+    ),
+    (
+        "prefill-differs",
+        EAGLE3,
+        {"decode_end": KvEnd(), "prefill_ends": (KvEnd(cache_dtype="fp8"),)},
+        "refuse",
+    ),
+    (
+        "prefill-differs",
+        EAGLE3,
+        {"decode_end": KvEnd(), "prefill_ends": (KvEnd(dtype="half"),)},
+        None,
+    ),
+    (
+        "prefill-differs",
+        NGRAM,
+        {"decode_end": KvEnd(model="a"), "prefill_ends": (KvEnd(model="b"),)},
+        "refuse",
+    ),
     (
         "prefill-differs",
         NGRAM,
@@ -160,14 +275,39 @@ TABLE = [
     ("dynamic-k", EAGLE3 | SCHEDULE, {"v2_runner": False, "engine_version": "0.33.0"}, "warn"),
     ("dynamic-k", EAGLE3 | SCHEDULE, {"data_parallel": 2, "engine_version": "0.33.0"}, "refuse"),
     ("dynamic-k", SUFFIX | SCHEDULE, {"engine_version": "0.33.0"}, "refuse"),
-    ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 2}, {"tensor_parallel": 4}, "refuse"),
-    ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 4}, {"tensor_parallel": 4}, None),
-    ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 1}, {"tensor_parallel": 4}, None),
+    (
+        "draft-tensor-parallel",
+        MODEL | {"draft_tensor_parallel_size": 2},
+        {"tensor_parallel": 4},
+        "refuse",
+    ),
+    (
+        "draft-tensor-parallel",
+        MODEL | {"draft_tensor_parallel_size": 4},
+        {"tensor_parallel": 4},
+        None,
+    ),
+    (
+        "draft-tensor-parallel",
+        MODEL | {"draft_tensor_parallel_size": 1},
+        {"tensor_parallel": 4},
+        None,
+    ),
     ("draft-tensor-parallel", MODEL | {"draft_tensor_parallel_size": 2}, {}, None),
-    ("kserve-storage-uris", EAGLE3, {"uses_storage_uris": True, "kserve_version": "v0.15.2"}, "refuse"),
+    (
+        "kserve-storage-uris",
+        EAGLE3,
+        {"uses_storage_uris": True, "kserve_version": "v0.15.2"},
+        "refuse",
+    ),
     ("kserve-storage-uris", EAGLE3, {"uses_storage_uris": True, "kserve_version": "v0.16.0"}, None),
     ("kserve-storage-uris", EAGLE3, {"uses_storage_uris": True, "kserve_version": "main"}, "note"),
-    ("kserve-storage-uris", EAGLE3, {"uses_storage_uris": False, "kserve_version": "v0.15.2"}, None),
+    (
+        "kserve-storage-uris",
+        EAGLE3,
+        {"uses_storage_uris": False, "kserve_version": "v0.15.2"},
+        None,
+    ),
     ("kserve-storage-uris", EAGLE3, {"uses_storage_uris": True}, None),
     ("draft-missing", {"method": "eagle3", "num_speculative_tokens": 3}, {}, "refuse"),
     ("draft-missing", {"method": "draft_model", "num_speculative_tokens": 3}, {}, "refuse"),
@@ -196,16 +336,41 @@ TABLE = [
     ("parallel-drafting", PEAGLE, {}, None),
     ("parallel-drafting", EAGLE3, {"draft.mask_token": True}, "warn"),
     ("parallel-drafting", EAGLE3, {"draft.mask_token": False}, None),
-    ("parallel-drafting", MODEL | {"parallel_drafting": True}, {"draft.mask_token": False}, "refuse"),
+    (
+        "parallel-drafting",
+        MODEL | {"parallel_drafting": True},
+        {"draft.mask_token": False},
+        "refuse",
+    ),
     ("parallel-drafting", MODEL, {"draft.mask_token": False}, None),
     ("draft-context", MODEL, {"served_context": 16384, "draft.context": 2048}, "refuse"),
     ("draft-context", MODEL, {"served_context": 2048, "draft.context": 2048}, None),
-    ("draft-context", MODEL, {"served_context": 16384, "draft.context": 2048, "v2_runner": False}, "warn"),
+    (
+        "draft-context",
+        MODEL,
+        {"served_context": 16384, "draft.context": 2048, "v2_runner": False},
+        "warn",
+    ),
     ("draft-context", MEDUSA, {"served_context": 16384, "draft.context": 2048}, None),
     ("draft-context", EAGLE3, {"served_context": 16384, "draft.context": 2048}, "refuse"),
-    ("draft-context", EAGLE3, {"served_context": 9, "draft.context": 8, "engine_version": "0.29.0"}, "refuse"),
-    ("draft-context", EAGLE3, {"served_context": 9, "draft.context": 8, "engine_version": "0.32.0"}, "warn"),
-    ("draft-context", DFLASH, {"served_context": 9, "draft.context": 8, "engine_version": "0.32.0"}, "refuse"),
+    (
+        "draft-context",
+        EAGLE3,
+        {"served_context": 9, "draft.context": 8, "engine_version": "0.29.0"},
+        "refuse",
+    ),
+    (
+        "draft-context",
+        EAGLE3,
+        {"served_context": 9, "draft.context": 8, "engine_version": "0.32.0"},
+        "warn",
+    ),
+    (
+        "draft-context",
+        DFLASH,
+        {"served_context": 9, "draft.context": 8, "engine_version": "0.32.0"},
+        "refuse",
+    ),
     ("draft-context", MODEL, {"served_context": 16384}, None),
     ("draft-context", NGRAM, {"served_context": 16384, "draft.context": 2048}, None),
     ("draft-max-model-len", MODEL | {"max_model_len": 4096}, {"served_context": 2048}, "refuse"),
@@ -218,7 +383,12 @@ TABLE = [
         {"target.tokenizer_digest": "a", "draft.tokenizer_digest": "b"},
         "refuse",
     ),
-    ("tokenizer-mismatch", MODEL, {"target.tokenizer_digest": "a", "draft.tokenizer_digest": "a"}, None),
+    (
+        "tokenizer-mismatch",
+        MODEL,
+        {"target.tokenizer_digest": "a", "draft.tokenizer_digest": "a"},
+        None,
+    ),
     (
         "tokenizer-mismatch",
         MODEL | {"use_heterogeneous_vocab": True},
@@ -226,27 +396,65 @@ TABLE = [
         None,
     ),
     ("tokenizer-mismatch", MODEL, {"target.tokenizer_digest": "a"}, None),
-    ("tokenizer-mismatch", EAGLE3, {"target.tokenizer_digest": "a", "draft.tokenizer_digest": "b"}, "refuse"),
+    (
+        "tokenizer-mismatch",
+        EAGLE3,
+        {"target.tokenizer_digest": "a", "draft.tokenizer_digest": "b"},
+        "refuse",
+    ),
     (
         "tokenizer-mismatch",
         EAGLE3 | {"use_heterogeneous_vocab": True},
         {"target.tokenizer_digest": "a", "draft.tokenizer_digest": "b"},
         "refuse",
     ),
-    ("added-tokens-mismatch", EAGLE3, {"target.added_tokens_digest": "a", "draft.added_tokens_digest": "b"}, "refuse"),
-    ("added-tokens-mismatch", EAGLE3, {"target.added_tokens_digest": "a", "draft.added_tokens_digest": "a"}, None),
-    ("wrong-target", EAGLE3, {"target.name": "Qwen/Qwen3-8B", "draft.trained_for": "Qwen/Qwen3-14B"}, "refuse"),
-    ("wrong-target", EAGLE3, {"target.name": "Qwen/Qwen3-8B-FP8", "draft.trained_for": "/data/qwen3-8b/"}, None),
+    (
+        "added-tokens-mismatch",
+        EAGLE3,
+        {"target.added_tokens_digest": "a", "draft.added_tokens_digest": "b"},
+        "refuse",
+    ),
+    (
+        "added-tokens-mismatch",
+        EAGLE3,
+        {"target.added_tokens_digest": "a", "draft.added_tokens_digest": "a"},
+        None,
+    ),
+    (
+        "wrong-target",
+        EAGLE3,
+        {"target.name": "Qwen/Qwen3-8B", "draft.trained_for": "Qwen/Qwen3-14B"},
+        "refuse",
+    ),
+    (
+        "wrong-target",
+        EAGLE3,
+        {"target.name": "Qwen/Qwen3-8B-FP8", "draft.trained_for": "/data/qwen3-8b/"},
+        None,
+    ),
     ("wrong-target", EAGLE3, {"target.name": "meta-llama/Llama-3.1-8B-Instruct"}, None),
     (
         "wrong-target",
         EAGLE3,
-        {"target.name": "meta-llama/Llama-3.1-8B-Instruct", "draft.trained_for": "x/Meta-Llama-3.1-8B-Instruct"},
+        {
+            "target.name": "meta-llama/Llama-3.1-8B-Instruct",
+            "draft.trained_for": "x/Meta-Llama-3.1-8B-Instruct",
+        },
         None,
     ),
-    ("wrong-target", EAGLE3, {"target.name": "Qwen/Qwen3-8B", "draft.trained_for": "Qwen/Qwen3-8B-Base"}, "refuse"),
+    (
+        "wrong-target",
+        EAGLE3,
+        {"target.name": "Qwen/Qwen3-8B", "draft.trained_for": "Qwen/Qwen3-8B-Base"},
+        "refuse",
+    ),
     ("wrong-target", MODEL, {"target.name": "Qwen/Qwen3-8B", "draft.trained_for": "x/y"}, None),
-    ("hidden-size-mismatch", EAGLE3, {"target.hidden": 4096, "draft.expects_hidden": 5120}, "refuse"),
+    (
+        "hidden-size-mismatch",
+        EAGLE3,
+        {"target.hidden": 4096, "draft.expects_hidden": 5120},
+        "refuse",
+    ),
     ("hidden-size-mismatch", EAGLE3, {"target.hidden": 4096, "draft.expects_hidden": 4096}, None),
     ("hidden-size-mismatch", EAGLE3, {"draft.expects_hidden": 4096}, None),
     ("rope-theta", EAGLE3, {"target.rope_theta": 1e6, "draft.rope_theta": 1e4}, "warn"),
@@ -261,11 +469,26 @@ TABLE = [
         None,
     ),
     ("draft-vocabulary", EAGLE3, {"draft.draft_vocab": 32000, "draft.map_rows": 16000}, "refuse"),
-    ("draft-vocabulary", EAGLE3, {"draft.draft_vocab": 32000, "draft.map_rows": 32000, "target.vocab": 151936}, None),
+    (
+        "draft-vocabulary",
+        EAGLE3,
+        {"draft.draft_vocab": 32000, "draft.map_rows": 32000, "target.vocab": 151936},
+        None,
+    ),
     ("draft-vocabulary", EAGLE3, {"draft.draft_vocab": 200000, "target.vocab": 151936}, "refuse"),
     ("draft-vocabulary", EAGLE3, {"draft.draft_vocab": 32000}, None),
-    ("chat-template-mismatch", EAGLE3, {"target.template_digest": "a", "draft.template_digest": "b"}, "warn"),
-    ("chat-template-mismatch", EAGLE3, {"target.template_digest": "a", "draft.template_digest": "a"}, None),
+    (
+        "chat-template-mismatch",
+        EAGLE3,
+        {"target.template_digest": "a", "draft.template_digest": "b"},
+        "warn",
+    ),
+    (
+        "chat-template-mismatch",
+        EAGLE3,
+        {"target.template_digest": "a", "draft.template_digest": "a"},
+        None,
+    ),
     ("family-mismatch", MODEL, {"target.family": "qwen3", "draft.family": "llama"}, "warn"),
     ("family-mismatch", MODEL, {"target.family": "qwen3", "draft.family": "qwen3"}, None),
     ("family-mismatch", MODEL, {"target.family": "qwen3_moe", "draft.family": "qwen3"}, None),
@@ -304,10 +527,25 @@ TABLE = [
     ("kv-dtype-mismatch", MODEL | {"kv_cache_dtype": "auto"}, {"kv_cache_dtype": "fp8"}, "warn"),
     ("kv-dtype-mismatch", MODEL, {"kv_cache_dtype": "fp8", "draft.kv_cache_dtype": "fp8"}, None),
     ("kv-dtype-mismatch", MODEL, {"kv_cache_dtype": "fp8"}, None),
-    ("kv-dtype-mismatch", MODEL, {"kv_cache_dtype": "fp8", "draft.kv_cache_dtype": "fp8_e4m3"}, None),
+    (
+        "kv-dtype-mismatch",
+        MODEL,
+        {"kv_cache_dtype": "fp8", "draft.kv_cache_dtype": "fp8_e4m3"},
+        None,
+    ),
     ("kv-dtype-mismatch", MODEL | {"kv_cache_dtype": "fp8"}, {"kv_cache_dtype": "fp8_e4m3"}, None),
-    ("kv-dtype-mismatch", MODEL, {"kv_cache_dtype": "fp8", "draft.kv_cache_dtype": "fp8_e5m2"}, "warn"),
-    ("quantization-mismatch", EAGLE3, {"quantization": "fp8", "draft.quantization": "none"}, "warn"),
+    (
+        "kv-dtype-mismatch",
+        MODEL,
+        {"kv_cache_dtype": "fp8", "draft.kv_cache_dtype": "fp8_e5m2"},
+        "warn",
+    ),
+    (
+        "quantization-mismatch",
+        EAGLE3,
+        {"quantization": "fp8", "draft.quantization": "none"},
+        "warn",
+    ),
     ("quantization-mismatch", EAGLE3, {"quantization": "none", "draft.quantization": "none"}, None),
     ("quantization-mismatch", EAGLE3, {"draft.quantization": "none"}, None),
     ("mtp-repeated-layer", MTP | {"num_speculative_tokens": 2}, {"target.mtp_layers": 1}, "note"),
@@ -356,13 +594,18 @@ def service_facts(facts: dict[str, object]) -> ServiceFacts:
     for name, value in facts.items():
         side, _, field = name.rpartition(".")
         sides[side][field] = value
-    return ServiceFacts(**sides[""], target=CheckpointFacts(**sides["target"]), draft=CheckpointFacts(**sides["draft"]))
+    return ServiceFacts(
+        **sides[""],
+        target=CheckpointFacts(**sides["target"]),
+        draft=CheckpointFacts(**sides["draft"]),
+    )
 
 
 @pytest.mark.parametrize(("rule_id", "config", "facts", "severity"), TABLE)
 def test_truth_table(rule_id, config, facts, severity):
     severities_by_id = {
-        finding.id: finding.severity for finding in preflight_findings(from_config(config), service_facts(facts))
+        finding.id: finding.severity
+        for finding in preflight_findings(from_config(config), service_facts(facts))
     }
     assert severities_by_id.get(rule_id) == severity
 
@@ -383,7 +626,9 @@ def test_ids_are_unique():
     assert len(BY_ID) == len(RULES)
 
 
-@pytest.mark.parametrize(("rule_id", "config", "facts", "severity"), [row for row in TABLE if row[3]])
+@pytest.mark.parametrize(
+    ("rule_id", "config", "facts", "severity"), [row for row in TABLE if row[3]]
+)
 def test_every_finding_is_complete(rule_id, config, facts, severity):
     for finding in preflight_findings(from_config(config), service_facts(facts)):
         assert finding.reason and finding.source.strip() and finding.todo.strip()
@@ -425,7 +670,9 @@ def test_a_path_of_a_trainers_machine_does_not_refuse(ours, named, severity):
     actual_preflight_findings = preflight_findings(
         from_config(EAGLE3), service_facts({"target.name": ours, "draft.trained_for": named})
     )
-    assert {one.id: one.severity for one in actual_preflight_findings}.get("wrong-target") == severity
+    assert {one.id: one.severity for one in actual_preflight_findings}.get(
+        "wrong-target"
+    ) == severity
 
 
 def test_what_a_rule_needs_and_lacks_is_named_and_never_passes():

@@ -11,9 +11,17 @@ from mpctl.methods import METHODS, Spec, build, from_config
 from mpctl.methods.spec import FrozenMap
 
 NAMES = st.sampled_from(sorted(METHODS))
-LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
 JSON = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=8
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
 )
 UNKNOWN = st.dictionaries(st.from_regex(r"x_[a-z]{1,8}", fullmatch=True), JSON, max_size=4)
 
@@ -37,9 +45,11 @@ def test_whatever_runs_is_carried(config):
         config["method"] = "eagle3"
     spec = from_config(config)
     if config and config.get("method") != "":
-        assert {key: value for key, value in spec.config().items() if value is not None or key != "method"} == {
-            key: value for key, value in config.items() if value is not None or key != "method"
-        }
+        assert {
+            key: value
+            for key, value in spec.config().items()
+            if value is not None or key != "method"
+        } == {key: value for key, value in config.items() if value is not None or key != "method"}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +82,9 @@ def test_what_a_running_service_carries(config, method):
 
 
 def test_dashes_are_normalised_as_vllm_does():
-    assert from_config({"method": "ngram", "prompt-lookup-max": 4}).settings["prompt_lookup_max"] == 4
+    assert (
+        from_config({"method": "ngram", "prompt-lookup-max": 4}).settings["prompt_lookup_max"] == 4
+    )
 
 
 def test_the_order_of_keys_does_not_matter():
@@ -105,10 +117,18 @@ def test_a_spec_cannot_be_changed():
     [
         (None, "none"),
         (
-            {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 2, "prompt_lookup_max": 4},
+            {
+                "method": "ngram",
+                "num_speculative_tokens": 5,
+                "prompt_lookup_min": 2,
+                "prompt_lookup_max": 4,
+            },
             "ngram K=5 lookup 2..4",
         ),
-        ({"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4}, "ngram K=5 lookup 4..4"),
+        (
+            {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4},
+            "ngram K=5 lookup 4..4",
+        ),
         ({"method": "suffix"}, "suffix"),
         ({"method": "eagle3", "num_speculative_tokens": 3, "model": "/d"}, "eagle3 K=3 draft /d"),
         (

@@ -24,7 +24,11 @@ def test_no_other_module_names_a_method():
         if file in ("methods/table.py", OF_REQUESTS) or file in NAMES_CHECKPOINTS:
             continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in names}
+        texts = {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and node.value in names
+        }
         if texts:
             entries[file] = texts
     assert entries == {}
@@ -40,7 +44,11 @@ def notes_section() -> str:
     """The section of docs/reference/methods.md that the rows give."""
     lines = []
     for method in METHODS.values():
-        lines += [f"- **{method.name}**:", *(f"    - {note}" for note in method.notes)] if method.notes else []
+        lines += (
+            [f"- **{method.name}**:", *(f"    - {note}" for note in method.notes)]
+            if method.notes
+            else []
+        )
     return "\n".join(lines)
 
 
@@ -59,7 +67,11 @@ def test_what_verifies_adaptively_runs_on_model_runner_v2():
 @pytest.mark.parametrize("name", ["ngram", "suffix", "p-eagle"])
 def test_drafts_without_probabilities_do_not_verify_adaptively(name):
     with pytest.raises(InputError, match="has no meaning with"):
-        build(name, draft="/d" if name == "p-eagle" else None, sets=("enable_adaptive_verification=true",))
+        build(
+            name,
+            draft="/d" if name == "p-eagle" else None,
+            sets=("enable_adaptive_verification=true",),
+        )
 
 
 def test_an_estimate_of_acceptance_needs_logits():

@@ -20,7 +20,11 @@ TWO_REFERENCES = {
 }
 ATTACKS = {
     "pattern": ({"pattern": "^(a+)+$"}, "a" * 32 + "!", "longer than 1 s"),
-    "patternProperties": ({"patternProperties": {"^(a+)+$": {}}}, {"a" * 32 + "!": 1}, "longer than 1 s"),
+    "patternProperties": (
+        {"patternProperties": {"^(a+)+$": {}}},
+        {"a" * 32 + "!": 1},
+        "longer than 1 s",
+    ),
     "two references on each of 22 levels": (
         {"$defs": TWO_REFERENCES, "$ref": f"#/$defs/level{LEVELS}"},
         5,
@@ -68,7 +72,9 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
 def test_a_schema_of_an_attacker_takes_a_limited_memory(name):
     schema, document, _ = ATTACKS[name]
     items = json.dumps([[json.dumps(schema), [json.dumps(document)]]])
-    done = subprocess.run([sys.executable, "-c", PEAK], input=items, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK], input=items, capture_output=True, text=True, check=True
+    )
     assert 1 < float(done.stdout) < MOST_MIB
 
 
@@ -82,14 +88,23 @@ def test_all_schemas_of_a_pass_have_one_deadline():
 
 def ask_of(kind, schema, **body):
     return Ask(
-        kind, {"messages": [], "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}, **body}, 9
+        kind,
+        {
+            "messages": [],
+            "response_format": {"type": "json_schema", "json_schema": {"schema": schema}},
+            **body,
+        },
+        9,
     )
 
 
 def test_answers_are_matched_with_the_schemas_of_their_requests():
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     calls = Ask("tools", {"messages": [], "tools": [tool, {"type": "web_search"}]}, 9)
-    called = [Answer(tool_calls=(ToolCall("f", text), ToolCall("search", "words"))) for text in ("{}", "5")]
+    called = [
+        Answer(tool_calls=(ToolCall("f", text), ToolCall("search", "words")))
+        for text in ("{}", "5")
+    ]
     rows = [
         (ask_of("json", {"type": "integer"}), Answer(text="1")),
         (ask_of("json", {"type": "integer"}), Answer(text="x")),
@@ -100,15 +115,29 @@ def test_answers_are_matched_with_the_schemas_of_their_requests():
     matched = match_schemas([ask for ask, _ in rows], [answer for _, answer in rows])
     assert [answer.document_fits for answer in matched] == [True, False, True, True, True, True]
     assert [answer.arguments_fit for answer in matched] == [True] * 5 + [False]
-    assert [bool(answer.unread_schema) for answer in matched] == [False, False, True, False, False, False]
+    assert [bool(answer.unread_schema) for answer in matched] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_no_reference_of_a_schema_is_fetched(tmp_path):
     (tmp_path / "schema.json").write_text('{"type": "string"}')
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
-        places = (f"http://127.0.0.1:{server.getsockname()[1]}/schema.json", f"file://{tmp_path}/schema.json")
-        items = [(json.dumps({key: place}), ["1"]) for place in places for key in ("$ref", "$schema", "$dynamicRef")]
+        places = (
+            f"http://127.0.0.1:{server.getsockname()[1]}/schema.json",
+            f"file://{tmp_path}/schema.json",
+        )
+        items = [
+            (json.dumps({key: place}), ["1"])
+            for place in places
+            for key in ("$ref", "$schema", "$dynamicRef")
+        ]
         results = run_each("schemas", items, item_s=1.0, whole_s=10.0)
         with pytest.raises(BlockingIOError):
             server.accept()

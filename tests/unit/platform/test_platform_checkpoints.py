@@ -63,11 +63,16 @@ def checkpoint(directory, config, *, tokenizer=TOKENIZER, template=TEMPLATE, row
         (directory / "tokenizer.json").write_text(json.dumps(tokenizer))
     if template is not None:
         (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
-    header = {"__metadata__": {"format": "pt"}, "x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}
+    header = {
+        "__metadata__": {"format": "pt"},
+        "x": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]},
+    }
     if rows:
         header["model.d2t"] = {"dtype": "I64", "shape": [rows], "data_offsets": [0, 4]}
     body = json.dumps(header).encode()
-    (directory / "model.safetensors").write_bytes(len(body).to_bytes(8, "little") + body + b"\0" * 4)
+    (directory / "model.safetensors").write_bytes(
+        len(body).to_bytes(8, "little") + body + b"\0" * 4
+    )
     return directory
 
 
@@ -90,7 +95,9 @@ def judged(tmp_path, *, head=None, args=(), **planted):
         target=read_checkpoint(Directory(target)),
         draft=read_checkpoint(Directory(draft)),
     )
-    return {one.id: one for one in preflight_findings(spec, facts)}, {one.id: one for one in match(spec, facts)}
+    return {one.id: one for one in preflight_findings(spec, facts)}, {
+        one.id: one for one in match(spec, facts)
+    }
 
 
 def test_a_pair_that_fits_is_ok_in_every_check_that_can_be_made(tmp_path):
@@ -118,7 +125,11 @@ OTHER_TOKENS = {**TOKENIZER, "added_tokens": [{"id": 2, "content": "<|eot|>", "s
             "org/target-70b",
         ),
         ({"rows": 64}, "draft-vocabulary", "64 rows"),
-        ({"head": {"architectures": ["Qwen3ForCausalLM"], "draft_vocab_size": None}}, "draft-kind", "of kind model"),
+        (
+            {"head": {"architectures": ["Qwen3ForCausalLM"], "draft_vocab_size": None}},
+            "draft-kind",
+            "of kind model",
+        ),
     ],
 )
 def test_a_planted_mismatch_refuses_and_says_why(tmp_path, planted, check, says):
@@ -134,8 +145,14 @@ def test_a_planted_mismatch_refuses_and_says_why(tmp_path, planted, check, says)
         ({"rope_parameters": None, "rope_theta": 1000000}, False),
         ({"rope_parameters": None, "rope_theta": 10000.0}, True),  # where earlier libraries have it
         ({"rope_parameters": {"rope_theta": 10000.0}, "rope_theta": 1e6}, True),
-        ({"transformer_layer_config": {"rope_parameters": {"rope_theta": 1e4}}}, True),  # speculators' form
-        ({"rope_parameters": {"full_attention": {"rope_theta": 10000.0}}}, False),  # layers have several
+        (
+            {"transformer_layer_config": {"rope_parameters": {"rope_theta": 1e4}}},
+            True,
+        ),  # speculators' form
+        (
+            {"rope_parameters": {"full_attention": {"rope_theta": 10000.0}}},
+            False,
+        ),  # layers have several
     ],
 )
 def test_a_head_that_lost_the_base_of_its_positions_is_a_warning(tmp_path, head, warns):
@@ -161,7 +178,12 @@ def test_what_is_not_there_is_unknown_never_fine(tmp_path):
         head={"speculators_config": None},
         args=("--kv-cache-dtype=fp8",),
     )
-    for name in ("tokenizer-mismatch", "added-tokens-mismatch", "wrong-target", "chat-template-mismatch"):
+    for name in (
+        "tokenizer-mismatch",
+        "added-tokens-mismatch",
+        "wrong-target",
+        "chat-template-mismatch",
+    ):
         assert checks[name].verdict == "unknown", name
         assert checks[name].text.startswith("not known:")
     assert checks["draft-vocabulary"].verdict == "unknown"  # the table's length is
@@ -183,9 +205,18 @@ def test_a_head_of_speculators_and_of_the_first_generation():
         "transformer_layer_config": {**TARGET, "hidden_size": 4096},
     }
     model = describe_model(nested)
-    assert (model.draft_kind, model.expects_hidden, model.trained_for) == ("eagle3", 4096, "Qwen/Qwen3-8B")
+    assert (model.draft_kind, model.expects_hidden, model.trained_for) == (
+        "eagle3",
+        4096,
+        "Qwen/Qwen3-8B",
+    )
     assert (model.draft_vocab, model.vocab, model.context) == (32000, 300, 4096)
-    assert describe_model({**nested, "speculators_model_type": "peagle", "architectures": []}).draft_kind == "eagle3"
+    assert (
+        describe_model(
+            {**nested, "speculators_model_type": "peagle", "architectures": []}
+        ).draft_kind
+        == "eagle3"
+    )
     assert describe_model(TARGET).expects_hidden is None
 
 
@@ -214,15 +245,24 @@ def test_no_configuration_no_checkpoint(tmp_path):
 
 def listing(files):
     """What find and tail print in a directory with these small files."""
-    lines = [f"{len(text)} ./{name}" for name, text in files.items()] + ["5000000 ./model.safetensors"]
-    return "\n".join(lines) + "\n" + "\n".join(f"==> {name} <==\n{text}\n" for name, text in files.items())
+    lines = [f"{len(text)} ./{name}" for name, text in files.items()] + [
+        "5000000 ./model.safetensors"
+    ]
+    return (
+        "\n".join(lines)
+        + "\n"
+        + "\n".join(f"==> {name} <==\n{text}\n" for name, text in files.items())
+    )
 
 
 def test_a_listing_says_what_the_directory_says(tmp_path):
     directory = checkpoint(tmp_path, HEAD, rows=0)
     files = {path.name: path.read_text() for path in directory.glob("*.json")}
     text = listing(files)
-    here, actual_checkpoint = read_checkpoint(Directory(directory)), read_checkpoint(Listing(text, "listing.txt"))
+    here, actual_checkpoint = (
+        read_checkpoint(Directory(directory)),
+        read_checkpoint(Listing(text, "listing.txt")),
+    )
     assert actual_checkpoint.weight_bytes == 5000000
     assert (actual_checkpoint.tokenizer_digest, actual_checkpoint.trained_for) == (
         here.tokenizer_digest,
@@ -233,7 +273,11 @@ def test_a_listing_says_what_the_directory_says(tmp_path):
 
 
 @patient
-@given(st.dictionaries(st.from_regex(r"[a-z]{1,8}\.json", fullmatch=True), st.text('{}[]ab": ,0\n', max_size=30)))
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z]{1,8}\.json", fullmatch=True), st.text('{}[]ab": ,0\n', max_size=30)
+    )
+)
 def test_any_small_files_come_back_from_a_listing(files):
     actual_listing = Listing(listing(files), "l")
     for name, text in files.items():
@@ -288,7 +332,9 @@ def test_a_hubs_metadata(monkeypatch):
         "/org/head/resolve/main/tokenizer.json": (200, json.dumps(TOKENIZER).encode()),
         "/api/models/org/head/revision/main?blobs=true": (
             200,
-            json.dumps({"siblings": [{"rfilename": "model.safetensors", "size": 4000}, {"rfilename": "x"}]}).encode(),
+            json.dumps(
+                {"siblings": [{"rfilename": "model.safetensors", "size": 4000}, {"rfilename": "x"}]}
+            ).encode(),
         ),
     }
     with served(answers) as (endpoint, asked):
@@ -400,7 +446,9 @@ LISTINGS = {
 
 
 @pytest.mark.parametrize("listing", LISTINGS.values(), ids=LISTINGS)
-def test_what_a_hub_lists_is_a_size_of_a_file_of_the_repository_or_nothing(monkeypatch, tmp_path, listing):
+def test_what_a_hub_lists_is_a_size_of_a_file_of_the_repository_or_nothing(
+    monkeypatch, tmp_path, listing
+):
     answers = {
         "/org/head/resolve/main/config.json": (200, json.dumps(HEAD).encode()),
         "/api/models/org/head/revision/main?blobs=true": (200, listing.encode()),
@@ -451,7 +499,10 @@ TEMPLATES = {
     "reads a file": ("{% include '/etc/passwd' %}", "loader"),
     "unknown names": ("{{ nothing.there }}", "undefined"),
     "a long range": ("{% for i in range(10**9) %}x{% endfor %}", "Range too big"),
-    "loops": ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "longer than"),
+    "loops": (
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "longer than",
+    ),
     "too much memory": ("{{ 'x' * 10**14 }}", "memory"),
     "a long text": ("{{ 'x' * 6000000000 }}", "memory"),
     "a wide text": ("{{ 'x'|center(5000000000) }}", "memory"),
@@ -466,14 +517,21 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_chat_template_of_an_attacker_runs_nothing_and_is_refused_by_name(monkeypatch, tmp_path, name):
+def test_a_chat_template_of_an_attacker_runs_nothing_and_is_refused_by_name(
+    monkeypatch, tmp_path, name
+):
     pytest.importorskip("tokenizers", reason="comes with the local extra")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(checkpoints, "_TOKENS_S", 2.0)
     shutil.copy(DEMO / "tokenizer.json", tmp_path)
     template, why = TEMPLATES[name]
     (tmp_path / "chat_template.jinja").write_text(template)
-    with within_limits(), pytest.raises(InputError, match=f"{tmp_path}.* cannot be used for conversation 1: .*({why})"):
+    with (
+        within_limits(),
+        pytest.raises(
+            InputError, match=f"{tmp_path}.* cannot be used for conversation 1: .*({why})"
+        ),
+    ):
         checkpoints.of_directory(tmp_path)(HELLO)
     assert not (tmp_path / "ran").exists()
 
@@ -517,7 +575,12 @@ def test_a_tokenizer_of_an_attacker_is_refused_by_name(monkeypatch, tmp_path, na
     text, why = TOKENIZERS[name]
     (tmp_path / "tokenizer.json").write_text(text if isinstance(text, str) else text())
     conversations = [([{"role": "user", "content": "a" * 40 + "!"}], "hello")]
-    with within_limits(), pytest.raises(InputError, match=f"{tmp_path}.* cannot be used for conversation 1: .*({why})"):
+    with (
+        within_limits(),
+        pytest.raises(
+            InputError, match=f"{tmp_path}.* cannot be used for conversation 1: .*({why})"
+        ),
+    ):
         checkpoints.of_directory(tmp_path)(conversations)
 
 
@@ -534,7 +597,9 @@ def header_file(folder, header):
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
 
 
-@pytest.mark.parametrize("entry", [b'"%d":{}', b'"%d":{"shape":[]}', b'"%d":[[],[],[],[],[],[],[],[],[],[],[],[]]'])
+@pytest.mark.parametrize(
+    "entry", [b'"%d":{}', b'"%d":{"shape":[]}', b'"%d":[[],[],[],[],[],[],[],[],[],[],[],[]]']
+)
 def test_a_header_of_an_attacker_takes_little_time_and_memory(tmp_path, entry):
     """Just below and above the limit of a header."""
     header = b"{" + b",".join(entry % n for n in range(7 * 2**20 // (len(entry) + 5))) + b"}"
@@ -542,7 +607,9 @@ def test_a_header_of_an_attacker_takes_little_time_and_memory(tmp_path, entry):
     with within_limits(), suppress(InputError):
         checkpoints.read_model(tmp_path)
     header_file(tmp_path, header + b" " * 2**21)
-    with pytest.raises(InputError, match=r"model.safetensors: is no safetensors file: a header of \d+ bytes"):
+    with pytest.raises(
+        InputError, match=r"model.safetensors: is no safetensors file: a header of \d+ bytes"
+    ):
         checkpoints.read_model(tmp_path)
 
 
@@ -550,14 +617,19 @@ def test_headers_of_many_files_have_one_limit(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     for number in range(9):
         header = b"{}" + b" " * (4 * 2**20)
-        (tmp_path / f"model-{number}.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+        (tmp_path / f"model-{number}.safetensors").write_bytes(
+            len(header).to_bytes(8, "little") + header
+        )
     with pytest.raises(InputError, match="with those of other files"):
         checkpoints.read_model(tmp_path)
 
 
 def test_a_file_of_too_many_values_is_refused_before_it_is_parsed(tmp_path):
     (tmp_path / "config.json").write_text("[" + "[]," * 5_000_000 + "[]]")
-    with within_limits(), pytest.raises(InputError, match=r"config.json: has more than 4,000,000 values"):
+    with (
+        within_limits(),
+        pytest.raises(InputError, match=r"config.json: has more than 4,000,000 values"),
+    ):
         checkpoints.read_model(tmp_path)
 
 

@@ -44,7 +44,9 @@ class FakeClient:
 
     def raw(self, path):
         if path == "/apis":
-            groups = [{"name": n, "versions": [{"version": v} for v in vs]} for n, vs in GROUPS.items()]
+            groups = [
+                {"name": n, "versions": [{"version": v} for v in vs]} for n, vs in GROUPS.items()
+            ]
             return json.dumps({"groups": groups})
         answer = self.texts.get(path.partition("?")[0])
         if isinstance(answer, MpctlError):
@@ -59,7 +61,9 @@ class FakeClient:
         self.asked.append(resource_attributes)
         if self.allowed is None:
             return {"status": {"allowed": True}}
-        resource = "/".join(filter(None, (resource_attributes["resource"], resource_attributes.get("subresource"))))
+        resource = "/".join(
+            filter(None, (resource_attributes["resource"], resource_attributes.get("subresource")))
+        )
         return {"status": {"allowed": (resource_attributes["verb"], resource) in self.allowed}}
 
 
@@ -85,12 +89,18 @@ def test_an_answer_that_is_no_json_is_said():
 def test_services_are_read_in_the_namespace_and_the_cluster_around_them_everywhere():
     client = FakeClient()
     read(client)
-    asked = {plural: where for plural, where, _ in (a for a in client.asked if isinstance(a, tuple))}
-    assert {asked[p] for p in ("inferenceservices", "pods", "horizontalpodautoscalers", "leases")} == {"chat"}
+    asked = {
+        plural: where for plural, where, _ in (a for a in client.asked if isinstance(a, tuple))
+    }
+    assert {
+        asked[p] for p in ("inferenceservices", "pods", "horizontalpodautoscalers", "leases")
+    } == {"chat"}
     assert {asked[p] for p in ("nodes", "resourceslices", "daemonsets")} == {None}
     everywhere = FakeClient()
     read(everywhere, None)
-    asked = {plural: where for plural, where, _ in (a for a in everywhere.asked if isinstance(a, tuple))}
+    asked = {
+        plural: where for plural, where, _ in (a for a in everywhere.asked if isinstance(a, tuple))
+    }
     assert asked["inferenceservices"] is None
 
 
@@ -111,20 +121,39 @@ def test_the_schema_is_asked_for_only_where_no_image_tells_the_version():
     }
     path = "/openapi/v3/apis/serving.kserve.io/v1beta1"
     raw = {path: json.dumps({"components": {"schemas": {"one": schema}}})}
-    assert read(FakeClient(raw=raw)).kserve_fields == {"canary", "predictor", "predictor.storageUris"}
+    assert read(FakeClient(raw=raw)).kserve_fields == {
+        "canary",
+        "predictor",
+        "predictor.storageUris",
+    }
     container = {"image": "kserve/kserve-controller:v0.20.0"}
-    controller = {"metadata": {"name": "c"}, "spec": {"template": {"spec": {"containers": [container]}}}}
+    controller = {
+        "metadata": {"name": "c"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }
     objects = {("deployments", "control-plane=kserve-controller-manager"): [controller]}
     assert read(FakeClient(objects, raw=raw)).kserve_fields is None
 
 
 def test_a_ledger_that_cannot_be_read_is_said():
     fields = {"mpctl.dev/service": "qwen", "mpctl.dev/part": "ledger"}
-    part = {"metadata": {"name": "mpctl-qwen.ledger-1", "namespace": "chat", "labels": fields}, "data": {"no": "entry"}}
+    part = {
+        "metadata": {"name": "mpctl-qwen.ledger-1", "namespace": "chat", "labels": fields},
+        "data": {"no": "entry"},
+    }
     owner = {"kind": "StatefulSet", "name": "db", "controller": True}
-    foreign = {"metadata": {"name": "db-1", "namespace": "chat", "labels": fields, "ownerReferences": [owner]}}
+    foreign = {
+        "metadata": {
+            "name": "db-1",
+            "namespace": "chat",
+            "labels": fields,
+            "ownerReferences": [owner],
+        }
+    }
     labels = "mpctl.dev/part=ledger"
-    facts = read(FakeClient({("controllerrevisions", labels): [part, {**foreign, "data": {"spec": {}}}]}))
+    facts = read(
+        FakeClient({("controllerrevisions", labels): [part, {**foreign, "data": {"spec": {}}}]})
+    )
     assert "not a ledger entry" in facts.unread["ledger of chat/qwen"]
     assert facts.unfinished == {}
     (described,) = facts.look_alikes
@@ -144,7 +173,9 @@ def test_who_may_everything_lacks_nothing():
 
 def test_a_right_that_is_missing_is_named_with_its_commands():
     everything = {(row.verb, row.resource) for row in TABLE}
-    (denied_call,) = denied_calls(FakeClient(allowed=everything - {("delete", "inferenceservices")}), "chat")
+    (denied_call,) = denied_calls(
+        FakeClient(allowed=everything - {("delete", "inferenceservices")}), "chat"
+    )
     assert denied_call.call == "delete inferenceservices.serving.kserve.io"
     assert {"rollout", "rollback", "resume"} <= set(denied_call.commands)
     assert not denied_call.reader

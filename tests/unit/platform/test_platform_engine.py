@@ -47,11 +47,25 @@ def test_secret_flags_reach_the_engine_by_its_environment(arguments, key, passed
         assert api_key(service) == "PLANTED"
 
 
-@pytest.mark.parametrize("own", [["org/model"], ["--model=org/model"], ["--model", "org/model"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "own", [["org/model"], ["--model=org/model"], ["--model", "org/model"]], ids=" ".join
+)
 def test_a_model_of_a_drill_comes_before_the_one_of_the_manifest(own):
-    line, drill = ["vllm", "serve", *own, "--port=1"], ["--model", "/v2", "--served-model-name", "m"]
+    line, drill = (
+        ["vllm", "serve", *own, "--port=1"],
+        ["--model", "/v2", "--served-model-name", "m"],
+    )
     flags = [word for word in own if word != "org/model" or own[0] != word]
-    assert with_more(line, drill) == ["vllm", "serve", "--model", "/v2", *flags, "--port=1", "--served-model-name", "m"]
+    assert with_more(line, drill) == [
+        "vllm",
+        "serve",
+        "--model",
+        "/v2",
+        *flags,
+        "--port=1",
+        "--served-model-name",
+        "m",
+    ]
     assert with_more(line, ["--api-key", "k"]) == [*line, "--api-key", "k"]
 
 

@@ -50,7 +50,10 @@ print(os.environ["VLLM_WORKER_MULTIPROC_METHOD"], inside, restored)
 @pytest.fixture
 def vllm(tmp_path):
     """A package with the two modules of vLLM that the repair touches."""
-    write(tmp_path, {"vllm/platforms/cpu.py": CPU, "vllm/utils/ompmultiprocessing.py": OMP, "torch.py": TORCH})
+    write(
+        tmp_path,
+        {"vllm/platforms/cpu.py": CPU, "vllm/utils/ompmultiprocessing.py": OMP, "torch.py": TORCH},
+    )
     return tmp_path
 
 

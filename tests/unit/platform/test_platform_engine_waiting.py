@@ -30,7 +30,9 @@ def beside(tmp_path):
     """Runs a program beside a vLLM of the two modules that are looked at."""
 
     def beside(program, *, cpu=True, messages=MESSAGES):
-        other = {"vllm/distributed/device_communicators/shm_broadcast.py": messages} if messages else {}
+        other = (
+            {"vllm/distributed/device_communicators/shm_broadcast.py": messages} if messages else {}
+        )
         write(tmp_path, {"vllm/platforms.py": PLATFORM.format(cpu=cpu), **other})
         return run(tmp_path, program)
 
@@ -46,7 +48,10 @@ def test_a_reader_on_a_gpu_spins(beside):
 
 
 def test_a_vllm_whose_readers_do_not_spin_is_left_alone(beside):
-    assert beside(PROGRAM, messages="def wait():\n    print('sleeps by itself')\n") == "sleeps by itself"
+    assert (
+        beside(PROGRAM, messages="def wait():\n    print('sleeps by itself')\n")
+        == "sleeps by itself"
+    )
 
 
 def test_a_vllm_without_such_messages_is_left_alone(beside):

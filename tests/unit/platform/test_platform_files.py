@@ -36,7 +36,9 @@ from mpctl.platform.local.state_files import (
 )
 from mpctl.platform.local.supervisor import Supervisor
 
-few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 def mode(path):
@@ -111,11 +113,17 @@ def test_damaged_json_names_the_file(tmp_path, content):
     assert "restore this file" in caught.value.hint
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "{}", "7", '{"arms": {"arm-1": 1}}', '{"arms": {}, "other": 1}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", "{}", "7", '{"arms": {"arm-1": 1}}', '{"arms": {}, "other": 1}']
+)
 @pytest.mark.parametrize(
     ("name", "read", "may"),
     [
-        ("desired.json", read_desired, "mpctl local down svc -n ns, then mpctl local up -f MANIFEST; history stays"),
+        (
+            "desired.json",
+            read_desired,
+            "mpctl local down svc -n ns, then mpctl local up -f MANIFEST; history stays",
+        ),
         ("observed.json", read_observed, "remove this file alone; the supervisor writes it anew"),
     ],
 )
@@ -228,9 +236,13 @@ observed_arms = st.builds(
     st.none() | st.integers(-15, 255),
     st.integers(0, 9),
 )
-observed_values = st.builds(Observed, processes, st.dictionaries(words, observed_arms, max_size=3), words)
+observed_values = st.builds(
+    Observed, processes, st.dictionaries(words, observed_arms, max_size=3), words
+)
 
-UP = Desired("svc", "ns", "text\r\n", 8000, "/", "python", "arm-1", {"arm-1": DesiredArm("text\r\n", 8001)})
+UP = Desired(
+    "svc", "ns", "text\r\n", 8000, "/", "python", "arm-1", {"arm-1": DesiredArm("text\r\n", 8001)}
+)
 
 
 @few
@@ -286,7 +298,10 @@ def test_a_service_that_is_not_up_is_named(tmp_path):
         ("\n \n", ""),
         ("one\ntwo\n", "two"),
         ("one\n\n\n", "one"),
-        ("(EngineCore pid=7) INFO 11-21 01:19:08 [core.py:12] Loading weights\n", "Loading weights"),
+        (
+            "(EngineCore pid=7) INFO 11-21 01:19:08 [core.py:12] Loading weights\n",
+            "Loading weights",
+        ),
         ("(APIServer pid=7) INFO 11-21 [a.py:1] \n", ""),
         ("ValueError: bad\nINFO [core.py:12] \n", "ValueError: bad"),
         ("no line end", "no line end"),

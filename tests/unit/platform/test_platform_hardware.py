@@ -93,7 +93,11 @@ def served(monkeypatch, answers):
     def get(url, *, headers, **_):
         assert headers == {"Authorization": "Bearer key"}
         path = url.removeprefix(ENDPOINT.base_url)
-        return http.HttpAnswer(200, answers[path].encode()) if path in answers else http.HttpAnswer(404, b"")
+        return (
+            http.HttpAnswer(200, answers[path].encode())
+            if path in answers
+            else http.HttpAnswer(404, b"")
+        )
 
     monkeypatch.setattr(http, "get", get)
 
@@ -101,24 +105,38 @@ def served(monkeypatch, answers):
 def test_an_engine_tells_its_version_model_and_room(monkeypatch, tmp_path):
     (tmp_path / "weights").mkdir()
     models = '{"data": [{"id": "svc", "root": "weights"}]}'
-    served(monkeypatch, {"/version": '{"version": "0.32.0"}', "/v1/models": models, "/metrics": METRICS})
+    served(
+        monkeypatch,
+        {"/version": '{"version": "0.32.0"}', "/v1/models": models, "/metrics": METRICS},
+    )
     description = LocalMeter(StreamClient(), str(tmp_path)).describe(ENDPOINT)
-    assert (description.engine_version, description.model, description.kv_pool_tokens) == ("0.32.0", "weights", 1398016)
+    assert (description.engine_version, description.model, description.kv_pool_tokens) == (
+        "0.32.0",
+        "weights",
+        1398016,
+    )
     assert len(description.model_digest) == 64
     assert description.device
 
 
 def test_of_a_forwarded_engine_this_machine_says_nothing(monkeypatch, tmp_path):
     (tmp_path / "weights").mkdir()
-    served(monkeypatch, {"/v1/models": '{"data": [{"id": "svc", "root": "weights"}]}', "/metrics": METRICS})
+    served(
+        monkeypatch,
+        {"/v1/models": '{"data": [{"id": "svc", "root": "weights"}]}', "/metrics": METRICS},
+    )
     description = LocalMeter(StreamClient(), str(tmp_path), forwarded=True).describe(ENDPOINT)
     assert description == EngineFacts(model="weights", kv_pool_tokens=1398016)
 
 
-@pytest.mark.parametrize("broken", ["", "[]", '{"data": []}', '{"data": {}}', '{"data": [7]}', "<html>"])
+@pytest.mark.parametrize(
+    "broken", ["", "[]", '{"data": []}', '{"data": {}}', '{"data": [7]}', "<html>"]
+)
 def test_what_an_engine_does_not_tell_is_empty(monkeypatch, broken):
     served(monkeypatch, {"/version": "x", "/v1/models": broken, "/metrics": "# nothing\n"})
-    description = LocalMeter(StreamClient(), "/").describe(Endpoint("http://127.0.0.1:1", "svc", token="key"))
+    description = LocalMeter(StreamClient(), "/").describe(
+        Endpoint("http://127.0.0.1:1", "svc", token="key")
+    )
     assert description == EngineFacts(model="svc", device=description.device)
 
 
@@ -147,7 +165,11 @@ def load_of(cell, prompts=("a", "b"), **options):
 
 def test_a_closed_and_an_open_loop():
     closed, opened = load_of(Cell("edits", 8, 0.7)), load_of(Cell("edits", 256, rate=2.5))
-    assert (closed["concurrency"], closed["rate"], closed["bodies"][0]["temperature"]) == (8, None, 0.7)
+    assert (closed["concurrency"], closed["rate"], closed["bodies"][0]["temperature"]) == (
+        8,
+        None,
+        0.7,
+    )
     assert (opened["concurrency"], opened["rate"]) == (256, 2.5)
 
 
@@ -168,4 +190,6 @@ def test_a_request_has_the_limit_of_the_answer_and_asks_for_usage_and_for_ids_wh
     }
     assert second["messages"][0]["content"] == "b"
     assert load_of(Cell("edits", 1), salt="s1")["salt"] == "s1"
-    assert all(body["return_token_ids"] for body in load_of(Cell("edits", 1), token_ids=True)["bodies"])
+    assert all(
+        body["return_token_ids"] for body in load_of(Cell("edits", 1), token_ids=True)["bodies"]
+    )

@@ -65,12 +65,20 @@ def test_an_answer_is_read(served):
 
 def test_an_endless_answer_ends_at_the_limit(served):
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
-    server = served(lambda: itertools.chain([HEAD + b"Transfer-Encoding: chunked\r\n\r\n"], itertools.repeat(chunk)))
+    server = served(
+        lambda: itertools.chain(
+            [HEAD + b"Transfer-Encoding: chunked\r\n\r\n"], itertools.repeat(chunk)
+        )
+    )
     with pytest.raises(http.NoAnswer, match="larger than 1 MiB"):
         http.get(server.url, limit=2**20)
 
 
-SLOW = {"body": HEAD + b"Content-Length: 1000\r\n\r\n", "header": HEAD + b"X-Long: ", "status": b"HTTP/1.1 200 "}
+SLOW = {
+    "body": HEAD + b"Content-Length: 1000\r\n\r\n",
+    "header": HEAD + b"X-Long: ",
+    "status": b"HTTP/1.1 200 ",
+}
 
 
 @pytest.mark.parametrize("head", SLOW.values(), ids=SLOW)
@@ -92,7 +100,9 @@ def test_a_compressed_answer_is_refused(served):
 
 def test_a_redirect_is_not_followed_and_no_proxy_is_asked(served, monkeypatch):
     other = served(lambda: [HEAD + b"\r\n"])
-    location = b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: %s\r\n\r\n" % other.url.encode()
+    location = (
+        b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: %s\r\n\r\n" % other.url.encode()
+    )
     server = served(lambda: [location])
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, other.url)

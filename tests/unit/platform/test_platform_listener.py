@@ -68,7 +68,9 @@ def test_a_listener_answers_its_pages_and_frees_its_port():
         assert refused.value.headers["Content-Type"] == "application/json"
         assert json.loads(refused.value.read()) == {"verdict": "none"}
         with pytest.raises(urllib.error.HTTPError, match="413"):
-            urllib.request.urlopen(f"http://{listener.address}/v1/flagger", data=b"x" * 70_000, timeout=5)
+            urllib.request.urlopen(
+                f"http://{listener.address}/v1/flagger", data=b"x" * 70_000, timeout=5
+            )
     finally:
         listener.close()
     Listener(listener.address, lambda *_: None).close()
@@ -78,9 +80,13 @@ def test_a_listener_answers_its_pages_and_frees_its_port():
 
 
 @pytest.mark.parametrize(
-    "begin", [b"", b"POST /v1/flagger HTTP/1.0\r\nContent-Length: 60000\r\n\r\n"], ids=["head", "body"]
+    "begin",
+    [b"", b"POST /v1/flagger HTTP/1.0\r\nContent-Length: 60000\r\n\r\n"],
+    ids=["head", "body"],
 )
-def test_a_client_that_sends_a_byte_from_time_to_time_is_cut_at_a_deadline_for_all(listener, monkeypatch, begin):
+def test_a_client_that_sends_a_byte_from_time_to_time_is_cut_at_a_deadline_for_all(
+    listener, monkeypatch, begin
+):
     monkeypatch.setattr(module, "REQUEST_S", 0.5)
     with connected(listener) as client:
         client.settimeout(0.1)  # each byte comes well within any limit of a single read
@@ -113,7 +119,10 @@ def test_connections_beyond_the_limit_end_the_oldest_and_a_probe_is_answered(lis
 def test_a_client_that_resets_its_connection_prints_no_traceback(listener, capfd):
     for number in range(20):
         client = connected(listener)
-        client.sendall(b"POST /v1/flagger HTTP/1.0\r\nContent-Length: 999999\r\n\r\n" + b"x" * 60_000 * (number % 2))
+        client.sendall(
+            b"POST /v1/flagger HTTP/1.0\r\nContent-Length: 999999\r\n\r\n"
+            + b"x" * 60_000 * (number % 2)
+        )
         client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
     assert is_healthy(listener)
@@ -130,11 +139,15 @@ def test_a_bug_in_a_page_is_an_answer_and_ends_no_other():
         listening.close()
 
 
-HEADERS = st.dictionaries(st.sampled_from(["Content-Length", "Transfer-Encoding", "Host"]), st.text(max_size=8000))
+HEADERS = st.dictionaries(
+    st.sampled_from(["Content-Length", "Transfer-Encoding", "Host"]), st.text(max_size=8000)
+)
 REQUESTS = st.binary(max_size=3000) | st.builds(
     lambda verb, path, headers, body: (
         (
-            f"{verb} {path} HTTP/1.1\r\n" + "".join(f"{name}: {text}\r\n" for name, text in headers.items()) + "\r\n"
+            f"{verb} {path} HTTP/1.1\r\n"
+            + "".join(f"{name}: {text}\r\n" for name, text in headers.items())
+            + "\r\n"
         ).encode()
         + body
     ),

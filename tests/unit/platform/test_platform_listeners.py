@@ -40,7 +40,8 @@ def free_port():
 
 
 @pytest.mark.parametrize(
-    ("host", "family"), [("127.0.0.1", socket.AF_INET), ("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6)]
+    ("host", "family"),
+    [("127.0.0.1", socket.AF_INET), ("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6)],
 )
 def test_the_listener_of_a_port_is_told_with_its_user(host, family):
     with listening(host, family) as port:
@@ -78,7 +79,10 @@ def test_another_listener_of_this_user_in_between_is_noticed():
 @needs_root
 def test_another_user_is_named(tmp_path):
     port = free_port()
-    with squatting(port, tmp_path / "log"), pytest.raises(NotThisUser, match=f"another user .uid {NOBODY}"):
+    with (
+        squatting(port, tmp_path / "log"),
+        pytest.raises(NotThisUser, match=f"another user .uid {NOBODY}"),
+    ):
         require_this_user(port)
 
 

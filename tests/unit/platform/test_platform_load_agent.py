@@ -62,11 +62,18 @@ OWNER = {"Authorization": "Bearer of the operator"}
 
 def block(address, salt="", metrics=METRICS, token=None, **what):
     load = {"bodies": bodies(**what), "concurrency": 2, "rate": None, "seed": 0, "salt": salt}
-    return {"address": address, "token": token, "metrics": metrics and address + metrics, "load": load}
+    return {
+        "address": address,
+        "token": token,
+        "metrics": metrics and address + metrics,
+        "load": load,
+    }
 
 
 def bodies(prompts=("a", "b"), model="demo"):
-    return [{"model": model, "messages": [{"role": "user", "content": prompt}]} for prompt in prompts]
+    return [
+        {"model": model, "messages": [{"role": "user", "content": prompt}]} for prompt in prompts
+    ]
 
 
 def texts_of(answer):
@@ -84,7 +91,9 @@ class Agent:
             (scripts / path.name).write_text(path.read_text())
         if kept_bytes:
             with (scripts / "agent.py").open("r+") as script:
-                text, count = re.subn(r"(?m)^KEPT_BYTES = .*", f"KEPT_BYTES = {kept_bytes}", script.read())
+                text, count = re.subn(
+                    r"(?m)^KEPT_BYTES = .*", f"KEPT_BYTES = {kept_bytes}", script.read()
+                )
                 assert count == 1
                 script.seek(0)
                 script.write(text)
@@ -118,7 +127,9 @@ class Agent:
             time.sleep(0.05)
 
     def send(self, key, engine, *, salt="", metrics=METRICS, token=None, **what):
-        assert self.client.post(f"/blocks/{key}", json=block(engine.address, salt, metrics, token, **what)).is_success
+        assert self.client.post(
+            f"/blocks/{key}", json=block(engine.address, salt, metrics, token, **what)
+        ).is_success
         return self.client.get(f"/blocks/{key}?wait=30")
 
     def close(self):
@@ -158,10 +169,14 @@ FOREIGN = [{}, {"Authorization": "Bearer of eddie"}]
 @pytest.mark.parametrize("headers", FOREIGN)
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 @pytest.mark.parametrize("path", ["/ready", "/blocks/one", "/paced"])
-def test_who_reaches_the_port_without_the_operators_secret_gets_nothing(agent, engine, headers, method, path):
+def test_who_reaches_the_port_without_the_operators_secret_gets_nothing(
+    agent, engine, headers, method, path
+):
     """The attack: a block posted through kubectl port-forward, whose key anyone can compute."""
     address = str(agent.client.base_url.join(path))
-    answer = httpx.request(method, address, headers=headers, json=block(engine.address), trust_env=False)
+    answer = httpx.request(
+        method, address, headers=headers, json=block(engine.address), trust_env=False
+    )
     assert answer.status_code == 403
     assert agent.client.get("/blocks/one").status_code == 404
     assert engine.sent == []
@@ -201,8 +216,16 @@ def test_the_oldest_blocks_are_forgotten_where_memory_would_run_out(tmp_path, en
     made = Agent(tmp_path, kept_bytes=600_000).until_ready()
     rng = random.Random(1)
     for number in range(4):
-        assert made.send(str(number), engine, prompts=[rng.randbytes(150_000).hex()]).status_code == 200
-    assert [made.client.get(f"/blocks/{number}").status_code for number in range(4)] == [404, 200, 200, 200]
+        assert (
+            made.send(str(number), engine, prompts=[rng.randbytes(150_000).hex()]).status_code
+            == 200
+        )
+    assert [made.client.get(f"/blocks/{number}").status_code for number in range(4)] == [
+        404,
+        200,
+        200,
+        200,
+    ]
     made.send("large", engine, prompts=[rng.randbytes(600_000).hex()])
     assert made.client.get("/blocks/large").status_code == 200
     assert made.client.get("/blocks/3").status_code == 404
@@ -247,7 +270,10 @@ def test_it_ends_when_it_is_told_to(agent):
 def test_a_request_that_is_too_large_is_refused_unread(agent, length):
     with socket.create_connection(("127.0.0.1", agent.client.base_url.port), timeout=30) as raw:
         owner = b"Authorization: %s" % OWNER["Authorization"].encode()
-        raw.sendall(b"POST /blocks/x HTTP/1.0\r\n%s\r\nContent-Length: %s\r\n\r\n" % (owner, length.encode("latin-1")))
+        raw.sendall(
+            b"POST /blocks/x HTTP/1.0\r\n%s\r\nContent-Length: %s\r\n\r\n"
+            % (owner, length.encode("latin-1"))
+        )
         assert b" 413 " in raw.recv(100)
 
 
@@ -283,5 +309,7 @@ def test_the_key_follows_no_redirect(agent, engine, redirect):
     answer = agent.send("one", redirect, token="sk-1").json()
     assert "HTTP Error 302" in answer["error"]
     answer = agent.send("two", redirect, token="sk-1", metrics=None).json()
-    assert {request["error"].partition(":")[0] for request in answer["result"]["requests"]} == {"HTTP 302"}
+    assert {request["error"].partition(":")[0] for request in answer["result"]["requests"]} == {
+        "HTTP 302"
+    }
     assert (engine.looks, engine.sent) == ([], [])

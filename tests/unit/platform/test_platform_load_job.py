@@ -18,7 +18,10 @@ from mpctl.platform.kubernetes.load_job.job_manifest import (
 from stacks.services.isolation import LOAD_PODS
 
 POD = {
-    "metadata": {"name": "demo-predictor-1", "labels": {"serving.kserve.io/inferenceservice": "demo"}},
+    "metadata": {
+        "name": "demo-predictor-1",
+        "labels": {"serving.kserve.io/inferenceservice": "demo"},
+    },
     "spec": {
         "serviceAccountName": "puller",
         "imagePullSecrets": [{"name": "mirror"}],
@@ -65,11 +68,18 @@ def spec_of(job):
 def test_it_runs_where_the_serving_pod_may():
     spec = spec_of(made())
     (container,) = spec["containers"]
-    assert (container["image"], container["imagePullPolicy"]) == ("vllm/vllm-openai:v0.32.0", "Never")
+    assert (container["image"], container["imagePullPolicy"]) == (
+        "vllm/vllm-openai:v0.32.0",
+        "Never",
+    )
     assert spec["imagePullSecrets"] == [{"name": "mirror"}]
     assert spec["nodeSelector"] == {"pool": "l4"}
     assert [t["key"] for t in spec["tolerations"]] == ["nvidia.com/gpu"]
-    assert spec["securityContext"] == {"seccompProfile": {"type": "RuntimeDefault"}, "runAsUser": 1000, "fsGroup": 2000}
+    assert spec["securityContext"] == {
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "runAsUser": 1000,
+        "fsGroup": 2000,
+    }
 
 
 def test_the_stacks_network_policy_lets_its_pods_out():
@@ -141,7 +151,9 @@ def test_it_is_found_again_by_what_it_runs():
 
 
 def test_a_job_of_another_owner_is_another():
-    assert not is_same(as_stored(made()), new_one(load_job(POD, "demo", "chat", "rollout", "another")))
+    assert not is_same(
+        as_stored(made()), new_one(load_job(POD, "demo", "chat", "rollout", "another"))
+    )
 
 
 @pytest.mark.parametrize("key", ["completions", "parallelism"])
@@ -285,7 +297,11 @@ def test_a_long_name_is_a_name(service):
 
 def test_the_python_of_the_engines_command_is_taken():
     other = copy.deepcopy(POD)
-    other["spec"]["containers"][1]["command"] = ["/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server"]
+    other["spec"]["containers"][1]["command"] = [
+        "/opt/venv/bin/python3",
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+    ]
     assert spec_of(made(other))["containers"][0]["command"][0] == "/opt/venv/bin/python3"
     other["spec"]["containers"][1]["command"] = ["vllm", "serve"]
     assert spec_of(made(other))["containers"][0]["command"][0] == "python3"
@@ -303,7 +319,10 @@ def test_the_scripts_are_in_the_command_and_no_other_object_decides_what_runs(tm
     command = spec_of(made())["containers"][0]["command"]
     assert "configMap" not in json.dumps(made())
     ran = subprocess.run(
-        [sys.executable, *with_agent(command, PROBE)[1:]], cwd=tmp_path, capture_output=True, check=True
+        [sys.executable, *with_agent(command, PROBE)[1:]],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
     )
     assert json.loads(ran.stdout) == [["8765", "900", OWNER], ["agent.py", "paced.py", "stream.py"]]
     assert len(json.dumps(command)) < 30_000
@@ -313,16 +332,26 @@ def with_agent(command, text):
     """The command with another agent in the place of the first script."""
     files = json.loads(zlib.decompress(base64.b64decode(command[3])))
     files["agent.py"] = text
-    return [*command[:3], base64.b64encode(zlib.compress(json.dumps(files).encode())).decode(), *command[4:]]
+    return [
+        *command[:3],
+        base64.b64encode(zlib.compress(json.dumps(files).encode())).decode(),
+        *command[4:],
+    ]
 
 
 @pytest.mark.parametrize(
     ("job", "ended"),
     [
         ({"metadata": {}}, False),
-        ({"metadata": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}}, True),
+        (
+            {"metadata": {}, "status": {"conditions": [{"type": "Complete", "status": "True"}]}},
+            True,
+        ),
         ({"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}}, True),
-        ({"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "False"}]}}, False),
+        (
+            {"metadata": {}, "status": {"conditions": [{"type": "Failed", "status": "False"}]}},
+            False,
+        ),
         ({"metadata": {}, "status": {"failed": 1, "active": 1}}, True),
         ({"metadata": {}, "status": {"succeeded": 1, "active": 1}}, True),
         ({"metadata": {}, "status": {"active": 2, "failed": 0}}, False),
@@ -334,7 +363,11 @@ def test_when_it_is_over(job, ended):
 
 
 def pod(phase, *, ready=None, **state):
-    status = {"phase": phase, "containerStatuses": [{"name": "load", "state": state}]} if state else {"phase": phase}
+    status = (
+        {"phase": phase, "containerStatuses": [{"name": "load", "state": state}]}
+        if state
+        else {"phase": phase}
+    )
     return {"metadata": {"name": "load-x", "uid": "u"}, "spec": {}, "status": status}
 
 
@@ -350,17 +383,38 @@ UNBOUND = {
 @pytest.mark.parametrize(
     ("found", "events", "message", "final"),
     [
-        (None, [{"reason": "FailedCreate", "message": REFUSED}], f"its pod is refused: {REFUSED}", False),
+        (
+            None,
+            [{"reason": "FailedCreate", "message": REFUSED}],
+            f"its pod is refused: {REFUSED}",
+            False,
+        ),
         (
             pod("Running", terminated={"reason": "OOMKilled", "exitCode": 137}),
             [],
             "pod load-x: OOMKilled with code 137; its memory limit is 4Gi",
             True,
         ),
-        (pod("Failed", terminated={"reason": "Error", "exitCode": 1}), [], "pod load-x: Error with code 1", True),
-        (pod("Succeeded", terminated={"reason": "Completed", "exitCode": 0}), [], "Completed with code 0", True),
         (
-            pod("Pending", waiting={"reason": "ImagePullBackOff", "message": "failed to pull image: not found"}),
+            pod("Failed", terminated={"reason": "Error", "exitCode": 1}),
+            [],
+            "pod load-x: Error with code 1",
+            True,
+        ),
+        (
+            pod("Succeeded", terminated={"reason": "Completed", "exitCode": 0}),
+            [],
+            "Completed with code 0",
+            True,
+        ),
+        (
+            pod(
+                "Pending",
+                waiting={
+                    "reason": "ImagePullBackOff",
+                    "message": "failed to pull image: not found",
+                },
+            ),
             [],
             "ImagePullBackOff: failed to pull image: not found",
             True,
@@ -372,7 +426,10 @@ UNBOUND = {
             False,
         ),
         (
-            {**pod("Pending"), "status": {"phase": "Pending", "conditions": [{**UNBOUND, "status": "True"}]}},
+            {
+                **pod("Pending"),
+                "status": {"phase": "Pending", "conditions": [{**UNBOUND, "status": "True"}]},
+            },
             [{"reason": "FailedMount", "message": 'configmap "load" not found'}],
             'pod load-x waits: configmap "load" not found',
             False,

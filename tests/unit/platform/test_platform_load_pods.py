@@ -66,7 +66,12 @@ class Api:
         if uid in self.killed:
             status = {"phase": "Failed", "containerStatuses": [{"name": "load", "state": KILLED}]}
         owners = [{"kind": "Job", "uid": uid, "controller": True}]
-        metadata = {"name": f"pod-{uid}", "uid": f"of-{uid}", "labels": {}, "ownerReferences": owners}
+        metadata = {
+            "name": f"pod-{uid}",
+            "uid": f"of-{uid}",
+            "labels": {},
+            "ownerReferences": owners,
+        }
         spec = copy.deepcopy(job["spec"]["template"]["spec"]) | self.other_spec
         return {"metadata": metadata, "spec": spec, "status": status}
 
@@ -110,7 +115,9 @@ def pod_side():
                 self._tell(*answers.pop(0))
 
         def do_POST(self):
-            rows.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            rows.append(
+                (self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            )
             sent_by.append(self.headers["Authorization"])
             self._tell(statuses.pop(0) if statuses else 202, {})
 
@@ -127,7 +134,11 @@ def pod_side():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Side)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield SimpleNamespace(
-        url=f"http://127.0.0.1:{server.server_port}", asked=rows, answers=answers, statuses=statuses, sent_by=sent_by
+        url=f"http://127.0.0.1:{server.server_port}",
+        asked=rows,
+        answers=answers,
+        statuses=statuses,
+        sent_by=sent_by,
     )
     server.shutdown()
     server.server_close()
@@ -141,7 +152,9 @@ def world(pod_side, monkeypatch, tmp_path):
     found = SimpleNamespace(pods=[{**POD, "status": {}}])
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path))
     service = {"metadata": {"uid": "isvc-1"}}
-    reader = SimpleNamespace(namespace="chat", isvc=lambda name: service, workload=lambda isvc: found)
+    reader = SimpleNamespace(
+        namespace="chat", isvc=lambda name: service, workload=lambda isvc: found
+    )
 
     def client():
         pod = LoadPod(api, reader, "demo", scope="rollout", sleep=lambda seconds: None)
@@ -159,7 +172,12 @@ RESULT = {"started": "2026-01-01T00:00:00+00:00", "duration_s": 1.0, "requests":
 
 
 def done(before=1, after=9, **more):
-    return 200, {"result": RESULT, "before": COUNTED.format(before), "after": COUNTED.format(after), **more}
+    return 200, {
+        "result": RESULT,
+        "before": COUNTED.format(before),
+        "after": COUNTED.format(after),
+        **more,
+    }
 
 
 def send(client, key="rollout-1/block", endpoint=ENGINE, cell=CELL):
@@ -251,7 +269,9 @@ def test_every_request_brings_the_secret_whose_digest_alone_is_in_the_job(world)
     assert authorization.removeprefix("Bearer ") not in json.dumps(list(world.api.jobs.values()))
 
 
-def test_a_command_on_another_machine_does_not_know_the_secret_and_gets_a_new_job(world, monkeypatch, tmp_path):
+def test_a_command_on_another_machine_does_not_know_the_secret_and_gets_a_new_job(
+    world, monkeypatch, tmp_path
+):
     world.client().prepare()
     here = owner_of(world)
     world.client().prepare()
@@ -264,7 +284,9 @@ def test_a_command_on_another_machine_does_not_know_the_secret_and_gets_a_new_jo
     assert job["metadata"]["uid"] == "u2"
 
 
-def test_a_state_directory_that_cannot_be_written_stops_no_measurement(world, monkeypatch, tmp_path):
+def test_a_state_directory_that_cannot_be_written_stops_no_measurement(
+    world, monkeypatch, tmp_path
+):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "file"))
     world.side.answers += [done()] * 2
@@ -331,8 +353,13 @@ def test_a_job_whose_pod_was_evicted_between_two_blocks_is_replaced(world):
 
 
 def test_a_pod_that_ends_is_named_with_its_last_words(world):
-    world.api.phase, world.api.state = "Failed", {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
-    with pytest.raises(MpctlError, match="cannot send the load: pod pod-u1: OOMKilled with code 137") as told:
+    world.api.phase, world.api.state = (
+        "Failed",
+        {"terminated": {"reason": "OOMKilled", "exitCode": 137}},
+    )
+    with pytest.raises(
+        MpctlError, match="cannot send the load: pod pod-u1: OOMKilled with code 137"
+    ) as told:
         send(world.client())
     assert "last" in told.value.hint
     assert "--load local" in told.value.hint
@@ -342,11 +369,17 @@ def test_a_pod_that_ends_in_the_middle_of_a_block_is_named(world, monkeypatch):
     def hang_up(method, url, **_):
         if url.endswith("/ready"):
             return HttpAnswer(200, b"{}")
-        world.api.phase, world.api.state = "Failed", {"terminated": {"reason": "Error", "exitCode": 1}}
+        world.api.phase, world.api.state = (
+            "Failed",
+            {"terminated": {"reason": "Error", "exitCode": 1}},
+        )
         raise NoAnswer("gone")
 
     monkeypatch.setattr("mpctl.platform.http.request", hang_up)
-    with pytest.raises(MpctlError, match=r"load Job chat/mpctl-demo-rollout-\w+ ended: pod pod-u1: Error with code 1"):
+    with pytest.raises(
+        MpctlError,
+        match=r"load Job chat/mpctl-demo-rollout-\w+ ended: pod pod-u1: Error with code 1",
+    ):
         send(world.client())
 
 
@@ -384,7 +417,9 @@ def test_a_conflict_leaves_no_job(world):
     assert not world.api.jobs
     client.prepare()
     world.api.conflicts = 9
-    assert "was not deleted and ends within 20 minutes: the object has been modified" in client.close()
+    assert (
+        "was not deleted and ends within 20 minutes: the object has been modified" in client.close()
+    )
 
 
 def test_what_cannot_be_removed_is_said(world):

@@ -19,27 +19,36 @@ def service(*, labels=None, annotations=None, managers=(), owners=()):
             "annotations": annotations,
             "ownerReferences": list(owners),
             "managedFields": [
-                {"manager": name, "operation": "Apply", "fieldsV1": fields, **more} for name, fields, more in managers
+                {"manager": name, "operation": "Apply", "fieldsV1": fields, **more}
+                for name, fields, more in managers
             ],
         },
     }
 
 
 ARGO = service(
-    annotations={"argocd.argoproj.io/tracking-id": "models:serving.kserve.io/InferenceService:chat/qwen"},
+    annotations={
+        "argocd.argoproj.io/tracking-id": "models:serving.kserve.io/InferenceService:chat/qwen"
+    },
     managers=[("argocd-controller", SPEC, {})],
 )
 OWNED = {
     "argo annotation": (ARGO, "Argo CD", "models"),
     "argo in another namespace": (
         service(
-            annotations={"argocd.argoproj.io/tracking-id": "team_models:serving.kserve.io/InferenceService:chat/qwen"}
+            annotations={
+                "argocd.argoproj.io/tracking-id": "team_models:serving.kserve.io/InferenceService:chat/qwen"
+            }
         ),
         "Argo CD",
         "team_models",
     ),
     "argo label": (service(labels={"argocd.argoproj.io/instance": "models"}), "Argo CD", "models"),
-    "argo by its field manager": (service(managers=[("argocd-controller", SPEC, {})]), "Argo CD", None),
+    "argo by its field manager": (
+        service(managers=[("argocd-controller", SPEC, {})]),
+        "Argo CD",
+        None,
+    ),
     "flux kustomization": (
         service(
             labels={
@@ -58,7 +67,10 @@ OWNED = {
                 "helm.toolkit.fluxcd.io/namespace": "chat",
                 "app.kubernetes.io/managed-by": "Helm",
             },
-            annotations={"meta.helm.sh/release-name": "qwen", "meta.helm.sh/release-namespace": "chat"},
+            annotations={
+                "meta.helm.sh/release-name": "qwen",
+                "meta.helm.sh/release-namespace": "chat",
+            },
         ),
         "Flux",
         "HelmRelease chat/qwen",
@@ -66,7 +78,10 @@ OWNED = {
     "helm": (
         service(
             labels={"app.kubernetes.io/managed-by": "Helm"},
-            annotations={"meta.helm.sh/release-name": "qwen", "meta.helm.sh/release-namespace": "chat"},
+            annotations={
+                "meta.helm.sh/release-name": "qwen",
+                "meta.helm.sh/release-namespace": "chat",
+            },
         ),
         "Helm",
         "chat/qwen",
@@ -107,7 +122,16 @@ def test_owners(case):
         {"kind": "InferenceService", "metadata": {"name": "bare"}},
         {},
     ],
-    ids=["bare", "chart label", "people and kserve", "status only", "labels only", "no controller", "minimal", "empty"],
+    ids=[
+        "bare",
+        "chart label",
+        "people and kserve",
+        "status only",
+        "labels only",
+        "no controller",
+        "minimal",
+        "empty",
+    ],
 )
 def test_nobody_owns_these(thing):
     assert owner_of(thing) is None

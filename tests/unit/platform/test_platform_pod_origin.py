@@ -19,7 +19,12 @@ def job():
 
 
 def written(manager, *fields, **more):
-    return {"manager": manager, "operation": "Update", "fieldsV1": {k: v for f in fields for k, v in f.items()}, **more}
+    return {
+        "manager": manager,
+        "operation": "Update",
+        "fieldsV1": {k: v for f in fields for k, v in f.items()},
+        **more,
+    }
 
 
 SPEC = {"f:spec": {"f:containers": {'k:{"name":"load"}': {"f:image": {}}}}}
@@ -33,8 +38,15 @@ def pod(**spec):
     (container,) = body["containers"]
     container["resizePolicy"] = [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]
     container["resources"]["limits"]["ephemeral-storage"] = "1Gi"  # of a LimitRange
-    body["tolerations"] += [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300}]
-    body |= {"nodeName": "node-1", "hostname": "load-0", "serviceAccountName": "default", "priority": 0}
+    body["tolerations"] += [
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300}
+    ]
+    body |= {
+        "nodeName": "node-1",
+        "hostname": "load-0",
+        "serviceAccountName": "default",
+        "priority": 0,
+    }
     body["securityContext"] |= {"seLinuxOptions": {"level": "s0"}}
     owner = {"kind": "Job", "uid": stored["metadata"]["uid"], "controller": True}
     metadata = {
@@ -72,7 +84,10 @@ def test_a_pod_with_another_field_is_foreign_if_the_field_can_run_code(field):
 def test_a_pod_whose_container_has_another_field_is_foreign(field):
     impostor = pod()
     impostor["spec"]["containers"][0][field] = OF_THE_CONTAINER[field]
-    assert foreign_reason(impostor, job()) == f"it differs from the Job's template: {field} of container load"
+    assert (
+        foreign_reason(impostor, job())
+        == f"it differs from the Job's template: {field} of container load"
+    )
 
 
 def change_command(container):
@@ -108,7 +123,10 @@ def gain_privileges(container):
 def test_a_pod_whose_container_runs_anything_else_is_foreign(change, field):
     impostor = pod()
     change(impostor["spec"]["containers"][0])
-    assert foreign_reason(impostor, job()) == f"it differs from the Job's template: {field} of container load"
+    assert (
+        foreign_reason(impostor, job())
+        == f"it differs from the Job's template: {field} of container load"
+    )
 
 
 @pytest.mark.parametrize("field", ["containers", "initContainers"])
@@ -134,8 +152,14 @@ def test_a_pod_that_waited_for_its_queue_is_the_jobs():
 
 def test_a_pod_that_another_client_created_and_the_job_adopted_is_foreign():
     impostor = pod()
-    impostor["metadata"]["managedFields"] = [written("kubectl-create", SPEC), written(CONTROLLER, OWNER)]
-    assert foreign_reason(impostor, job()) == "it was created by kubectl-create, not by the Job's controller"
+    impostor["metadata"]["managedFields"] = [
+        written("kubectl-create", SPEC),
+        written(CONTROLLER, OWNER),
+    ]
+    assert (
+        foreign_reason(impostor, job())
+        == "it was created by kubectl-create, not by the Job's controller"
+    )
 
 
 def test_a_pod_of_another_job_under_our_label_is_foreign():

@@ -30,9 +30,15 @@ time.sleep(60)
 @pytest.fixture
 def engine(tmp_path):
     """A leader, and the pid of its child, which has renamed itself."""
-    environment = marked({"MPCTL_STATE_DIR": "/another", **os.environ}, str(tmp_path), "default/demo/arm-1")
+    environment = marked(
+        {"MPCTL_STATE_DIR": "/another", **os.environ}, str(tmp_path), "default/demo/arm-1"
+    )
     leader = subprocess.Popen(
-        [sys.executable, "-c", LEADER], env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", LEADER],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     child = int(leader.stdout.readline())
     assert leader.stdout.readline() == "renamed\n"
@@ -58,6 +64,8 @@ def test_what_a_killed_leader_leaves_behind_is_found_and_ended(engine, tmp_path)
     process = identify(leader.pid)
     leader.kill()
     leader.wait()
-    assert [(tag, found.pid) for tag, found in tagged(str(tmp_path))] == [("default/demo/arm-1", child)]
+    assert [(tag, found.pid) for tag, found in tagged(str(tmp_path))] == [
+        ("default/demo/arm-1", child)
+    ]
     stop_group(process, grace_s=5)
     assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE

@@ -39,7 +39,9 @@ def server():
             self.reply()
 
         def do_POST(self):
-            served.sent.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            served.sent.append(
+                (self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            )
             self.reply()
 
         def reply(self):
@@ -65,7 +67,9 @@ def server():
 
 def test_pods_are_read_as_if_they_had_answered_themselves():
     counters = prometheus.counters_of(VECTOR)
-    assert counters["ml", "qwen"]["qwen-a"] == Counters(generation_tokens=100.0, drafts=40.0, per_position=(30.0,))
+    assert counters["ml", "qwen"]["qwen-a"] == Counters(
+        generation_tokens=100.0, drafts=40.0, per_position=(30.0,)
+    )
     assert counters["ml", "qwen"]["qwen-b"] == "vllm:generation_tokens_total is nan"
     assert "duplicate" in prometheus.counters_of([VECTOR[0], VECTOR[0]])["ml", "qwen"]["qwen-a"]
 
@@ -97,7 +101,13 @@ def test_one_answer_serves_all_services_and_a_missing_one_is_named(server):
 def paths_of(value, path=()):
     """The path of every value in a JSON object."""
     yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         yield from paths_of(inner, (*path, key))
 
@@ -107,7 +117,10 @@ ODD = (None, [], {}, "x", -1, 1e999, True)
 
 @pytest.mark.parametrize("path", list(paths_of(VECTOR[0])), ids=str)
 def test_an_odd_series_of_one_service_hides_no_other(server, path):
-    healthy = [series(name, value, inference_service="other") for name, value in (("vllm:generation_tokens_total", 7),)]
+    healthy = [
+        series(name, value, inference_service="other")
+        for name, value in (("vllm:generation_tokens_total", 7),)
+    ]
     services = [Named("ml", "qwen"), Named("ml", "other")]
     for odd in ODD:
         changed = {"series": json.loads(json.dumps(VECTOR[0]))}
@@ -115,7 +128,9 @@ def test_an_odd_series_of_one_service_hides_no_other(server, path):
         for key in ("series", *path)[:-1]:
             target = target[key]
         target[("series", *path)[-1]] = odd
-        server.body = json.dumps({"status": "success", "data": {"result": [changed["series"], *healthy]}})
+        server.body = json.dumps(
+            {"status": "success", "data": {"result": [changed["series"], *healthy]}}
+        )
         with ThreadPoolExecutor(1) as readers:
             found = from_prometheus(server.url)(services, readers, lambda: 5.0)
         assert found["ml", "other"].engines["qwen-a"].generation_tokens == 7.0
@@ -156,7 +171,10 @@ def test_a_prometheus_that_does_not_answer_is_a_sentence_and_no_query():
         found = from_prometheus("http://127.0.0.1:9")([Named("ml", "qwen")], readers, lambda: 0.0)
     reading = found["ml", "qwen"]
     interval = window_between(reading, replace(reading, at=1.0), 60.0)
-    assert interval.blind == "Prometheus at http://127.0.0.1:9 does not answer: [Errno 111] Connection refused"
+    assert (
+        interval.blind
+        == "Prometheus at http://127.0.0.1:9 does not answer: [Errno 111] Connection refused"
+    )
 
 
 def test_a_receiver_that_refuses_an_event_is_named(server):

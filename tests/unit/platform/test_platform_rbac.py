@@ -13,15 +13,37 @@ from mpctl.app.environment_requests import RbacRequest, WatchInstallRequest
 from mpctl.app.watch.install import objects
 from mpctl.cli.root import COMMANDS
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, SEALING, TABLE, CallRow, covers, needs
-from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles, rules_of, subject_of, to_yaml
+from mpctl.platform.kubernetes.access.calls import (
+    API_KEY,
+    FREE,
+    SEALING,
+    TABLE,
+    CallRow,
+    covers,
+    needs,
+)
+from mpctl.platform.kubernetes.access.rbac import (
+    Subject,
+    require_name,
+    roles,
+    rules_of,
+    subject_of,
+    to_yaml,
+)
 from tests.cluster.listed import request_of
 
 
 def granted(documents):
     """(kind, namespace, verb, group, resource, names) of everything that roles grant."""
     return {
-        (d["kind"], d["metadata"].get("namespace"), verb, group, resource, tuple(rule.get("resourceNames", ())))
+        (
+            d["kind"],
+            d["metadata"].get("namespace"),
+            verb,
+            group,
+            resource,
+            tuple(rule.get("resourceNames", ())),
+        )
         for d in documents
         if "rules" in d
         for rule in d["rules"]
@@ -32,8 +54,16 @@ def granted(documents):
 
 
 def test_only_a_role_that_is_asked_for_deletes_a_history():
-    deletes = {(verb, resource) for *_, verb, _, resource, _ in granted(roles("operator", "chat")) if verb == "delete"}
-    assert deletes == {("delete", "inferenceservices"), ("delete", "jobs"), ("delete", "llminferenceservices")}
+    deletes = {
+        (verb, resource)
+        for *_, verb, _, resource, _ in granted(roles("operator", "chat"))
+        if verb == "delete"
+    }
+    assert deletes == {
+        ("delete", "inferenceservices"),
+        ("delete", "jobs"),
+        ("delete", "llminferenceservices"),
+    }
     more = granted(roles("operator", "chat", purge=True)) - granted(roles("operator", "chat"))
     assert {(verb, resource) for *_, verb, _, resource, _ in more} == {
         ("list", "configmaps"),
@@ -47,7 +77,10 @@ def test_only_a_role_that_is_asked_for_trains_heads():
     more = granted(roles("operator", "chat", drafts=True)) - granted(roles("operator", "chat"))
     assert {(kind, where, verb, resource) for kind, where, verb, _, resource, _ in more} == {
         ("Role", "chat", "list", "configmaps"),
-        *(("Role", "chat", verb, "persistentvolumeclaims") for verb in ("list", "create", "delete")),
+        *(
+            ("Role", "chat", verb, "persistentvolumeclaims")
+            for verb in ("list", "create", "delete")
+        ),
     }
     reader = granted(roles("reader", "chat", drafts=True)) - granted(roles("reader", "chat"))
     assert {verb for *_, verb, _, _, _ in reader} == {"list"}
@@ -55,14 +88,27 @@ def test_only_a_role_that_is_asked_for_trains_heads():
 
 @pytest.mark.parametrize("role", ["reader", "operator"])
 def test_roles_grant_the_table_and_nothing_else(role):
-    kinds = {"service": ("Role", "chat"), "cluster": ("ClusterRole", None), "kserve": ("Role", "kserve")}
+    kinds = {
+        "service": ("Role", "chat"),
+        "cluster": ("ClusterRole", None),
+        "kserve": ("Role", "kserve"),
+    }
     names = {row: (row.name,) if row.name else () for row in needs(role)}
-    assert granted(roles(role, "chat")) == {(*kinds[row.scope], *row.key, names[row]) for row in needs(role)}
-    assert granted(roles(role, None)) == {("ClusterRole", None, *row.key, names[row]) for row in needs(role)}
+    assert granted(roles(role, "chat")) == {
+        (*kinds[row.scope], *row.key, names[row]) for row in needs(role)
+    }
+    assert granted(roles(role, None)) == {
+        ("ClusterRole", None, *row.key, names[row]) for row in needs(role)
+    }
 
 
 def test_of_all_namespaces_only_the_one_that_names_the_cluster_is_read():
-    namespaces = {d for role in ("reader", "operator") for d in granted(roles(role, "chat")) if d[4] == "namespaces"}
+    namespaces = {
+        d
+        for role in ("reader", "operator")
+        for d in granted(roles(role, "chat"))
+        if d[4] == "namespaces"
+    }
     assert namespaces == {("ClusterRole", None, "get", "", "namespaces", ("kube-system",))}
 
 
@@ -73,9 +119,16 @@ def test_a_reader_may_change_nothing():
 
 
 def test_no_role_reads_secrets_unless_named():
-    assert not [d for role in ("reader", "operator") for d in granted(roles(role, None)) if d[4] == "secrets"]
+    assert not [
+        d
+        for role in ("reader", "operator")
+        for d in granted(roles(role, None))
+        if d[4] == "secrets"
+    ]
     named = granted(roles("operator", "chat", secrets=["engine-key"]))
-    assert [d for d in named if d[4] == "secrets"] == [("Role", "chat", "get", "", "secrets", ("engine-key",))]
+    assert [d for d in named if d[4] == "secrets"] == [
+        ("Role", "chat", "get", "", "secrets", ("engine-key",))
+    ]
 
 
 def test_the_secret_of_sentinels_is_written_as_well_and_never_created():
@@ -96,13 +149,20 @@ def test_no_row_is_there_twice_and_each_names_commands_that_exist():
 
 
 def test_nothing_uses_a_star():
-    assert "*" not in {part for role in ("reader", "operator") for d in granted(roles(role, None)) for part in d[2:5]}
+    assert "*" not in {
+        part
+        for role in ("reader", "operator")
+        for d in granted(roles(role, None))
+        for part in d[2:5]
+    }
 
 
 def test_bindings_name_the_subject():
     documents = roles("reader", "chat", to=[Subject("ServiceAccount", "bot", "ci")])
     bindings = [d for d in documents if d["kind"].endswith("Binding")]
-    assert [(d["kind"], d["metadata"].get("namespace"), d["roleRef"]["name"]) for d in bindings] == [
+    assert [
+        (d["kind"], d["metadata"].get("namespace"), d["roleRef"]["name"]) for d in bindings
+    ] == [
         ("RoleBinding", "chat", "mpctl-reader"),
         ("ClusterRoleBinding", None, "mpctl-reader-chat"),
         ("RoleBinding", "kserve", "mpctl-reader-chat"),
@@ -117,17 +177,30 @@ def test_bindings_name_the_subject():
 
 def objects_of(*documents):
     """What each object of kubectl apply holds after all of these: the last one wins."""
-    return {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]): d for d in documents}
+    return {
+        (d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]): d for d in documents
+    }
 
 
 ANN, BOB = (Subject("User", name) for name in ("ann", "bob"))
 VARIANTS = (
-    *({}, {"load": "local"}, {"all_pods": False}, {"purge": True}, {"deployments": True}, {"drafts": True}),
+    *(
+        {},
+        {"load": "local"},
+        {"all_pods": False},
+        {"purge": True},
+        {"deployments": True},
+        {"drafts": True},
+    ),
     {"secrets": ["key"]},
 )
 
 
-@given(st.permutations([(to, role, i) for to in (ANN, BOB) for role in ("reader", "operator") for i in range(7)]))
+@given(
+    st.permutations(
+        [(to, role, i) for to in (ANN, BOB) for role in ("reader", "operator") for i in range(7)]
+    )
+)
 def test_no_command_takes_rights_that_another_gave(order):
     documents = [d for to, role, i in order for d in roles(role, "chat", to=[to], **VARIANTS[i])]
     applied = objects_of(*documents)
@@ -137,10 +210,24 @@ def test_no_command_takes_rights_that_another_gave(order):
 
 
 def test_subjects_that_look_alike_have_bindings_of_their_own():
-    alike = [("User", "a.b"), ("User", "a-b"), ("User", "A-b"), ("Group", "a-b"), ("User", "a-b" * 60), ("User", "é")]
-    subjects = [*(Subject(*pair) for pair in alike), *(Subject("ServiceAccount", "a-b", n) for n in ("x", "y"))]
+    alike = [
+        ("User", "a.b"),
+        ("User", "a-b"),
+        ("User", "A-b"),
+        ("Group", "a-b"),
+        ("User", "a-b" * 60),
+        ("User", "é"),
+    ]
+    subjects = [
+        *(Subject(*pair) for pair in alike),
+        *(Subject("ServiceAccount", "a-b", n) for n in ("x", "y")),
+    ]
     assert len({subject.slug for subject in subjects}) == len(subjects)
-    bindings = [d for d in roles("operator", None, to=[*subjects, *subjects]) if d["kind"].endswith("Binding")]
+    bindings = [
+        d
+        for d in roles("operator", None, to=[*subjects, *subjects])
+        if d["kind"].endswith("Binding")
+    ]
     assert len(bindings) == len(subjects)
     labels = {binding["metadata"]["labels"]["mpctl.dev/subject"] for binding in bindings}
     assert len(labels) == len(subjects)
@@ -149,7 +236,10 @@ def test_subjects_that_look_alike_have_bindings_of_their_own():
 
 def test_the_watch_and_an_operator_keep_their_rights_in_every_order():
     operator = roles("operator", "chat", to=[ANN])
-    watches = [objects(WatchInstallRequest("chat", "mpctl:1"), policy) for policy in ("", "fall_back: true\n")]
+    watches = [
+        objects(WatchInstallRequest("chat", "mpctl:1"), policy)
+        for policy in ("", "fall_back: true\n")
+    ]
     for watch in watches:
         assert not objects_of(*operator).keys() & objects_of(*watch).keys()
 
@@ -157,7 +247,9 @@ def test_the_watch_and_an_operator_keep_their_rights_in_every_order():
 def test_roles_of_two_namespaces_do_not_overwrite_each_other():
     def places(namespace):
         actual_roles = roles("operator", namespace, to=[Subject("User", "ann")])
-        return {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in actual_roles}
+        return {
+            (d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in actual_roles
+        }
 
     assert not places("chat") & places("code")
 
@@ -174,7 +266,9 @@ def test_subjects(text, subject):
     assert subject_of(text) == subject
 
 
-@pytest.mark.parametrize("text", ["", "ann", "user:", "team:ml", "serviceaccount:bot", "serviceaccount:/bot"])
+@pytest.mark.parametrize(
+    "text", ["", "ann", "user:", "team:ml", "serviceaccount:bot", "serviceaccount:/bot"]
+)
 def test_subjects_that_are_none(text):
     with pytest.raises(InputError) as error:
         subject_of(text)
@@ -216,7 +310,9 @@ PATHS = {
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.call} {row.scope}")
 def test_requests_are_read_as_the_authoriser_reads_them(row: CallRow):
     watches = row.verb == "watch"
-    method, name = next(key for key, verb in PATHS.items() if verb == ("list" if watches else row.verb))
+    method, name = next(
+        key for key, verb in PATHS.items() if verb == ("list" if watches else row.verb)
+    )
     if row.subresource:
         method, name = ("POST" if row.verb == "create" else "GET"), "one"
     path = row.kind.path("chat", name or None, row.subresource or None)
@@ -237,7 +333,11 @@ def test_requests_are_read_as_the_authoriser_reads_them(row: CallRow):
         ("GET", "/api/v1/namespaces/chat/secrets/key", True),
         ("GET", "/api/v1/namespaces/chat/pods?watch=true", False),
         ("DELETE", "/apis/serving.kserve.io/v1beta1/namespaces/chat/inferenceservices", False),
-        ("PATCH", "/apis/serving.kserve.io/v1beta1/namespaces/chat/inferenceservices/a/status", False),
+        (
+            "PATCH",
+            "/apis/serving.kserve.io/v1beta1/namespaces/chat/inferenceservices/a/status",
+            False,
+        ),
         ("POST", FREE[0].path(), True),
     ],
 )
@@ -248,9 +348,9 @@ def test_requests_outside_the_table(method, url, listed):
 def test_without_the_load_job_no_right_on_jobs_is_granted():
     resources = {d[4] for d in granted(roles("operator", "chat", load="local"))}
     assert "jobs" not in resources
-    assert granted(roles("operator", "chat")) - granted(roles("operator", "chat", load="local")) == {
-        ("Role", "chat", verb, "batch", "jobs", ()) for verb in ("list", "create", "delete")
-    }
+    assert granted(roles("operator", "chat")) - granted(
+        roles("operator", "chat", load="local")
+    ) == {("Role", "chat", verb, "batch", "jobs", ()) for verb in ("list", "create", "delete")}
 
 
 def test_the_pods_of_all_namespaces_are_optional():
@@ -259,7 +359,9 @@ def test_the_pods_of_all_namespaces_are_optional():
 
 
 def policies(namespace, *to, allowed=()):
-    request = RbacRequest(namespace=namespace, cluster_wide=namespace is None, bind_to=to, admission_policy=True)
+    request = RbacRequest(
+        namespace=namespace, cluster_wide=namespace is None, bind_to=to, admission_policy=True
+    )
     documents = make_roles(replace(request, allow_in_job=allowed))
     return [d for d in documents if d["kind"].startswith("ValidatingAdmissionPolicy")]
 
@@ -293,7 +395,9 @@ def test_what_the_serving_pod_adds_is_allowed_by_name():
         _, _, jobs, *_ = policies("chat", "user:ann", allowed=allowed)
         return " ".join(v["expression"] for v in jobs["spec"]["validations"])
 
-    allowed = rules("toleration:dedicated", "pull-secret:ours", "runtime-class:nvidia", "scheduler:kai")
+    allowed = rules(
+        "toleration:dedicated", "pull-secret:ours", "runtime-class:nvidia", "scheduler:kai"
+    )
     for name in ("dedicated", "ours", "nvidia", "kai"):
         assert f'"{name}"' in allowed
         assert f'"{name}"' not in rules()

@@ -35,7 +35,11 @@ class Arm:
         while going and (head := await self._head(reader)):
             self.heads.append(head)
             path, fields = head.split()[1], head.lower()
-            length = int(fields.partition("content-length:")[2].split()[0]) if "content-length:" in fields else 0
+            length = (
+                int(fields.partition("content-length:")[2].split()[0])
+                if "content-length:" in fields
+                else 0
+            )
             body = await reader.readexactly(length)
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n" + f"{self.name} {path}".encode() + body)
             if path == "/wait":
@@ -184,7 +188,9 @@ def test_a_request_for_another_protocol_is_passed_on_as_it_is():
         reader, writer = await service.connect()
         writer.write(request("/ws", "Connection: Upgrade", "Upgrade: websocket"))
         assert (await reader.readuntil(b"/ws")).endswith(b"blue /ws")
-        assert "Connection: Upgrade" in service.blue.heads[0] and "close" not in service.blue.heads[0]
+        assert (
+            "Connection: Upgrade" in service.blue.heads[0] and "close" not in service.blue.heads[0]
+        )
         await end((reader, writer))
 
     run(scenario)

@@ -25,7 +25,15 @@ def store(tmp_path):
 
 
 def entry(last=None, step="start"):
-    return Entry.after(last, at=AT, operation="rollout-1", event=Event.BEGUN, who="ann@here", step=step, data={"é": 1})
+    return Entry.after(
+        last,
+        at=AT,
+        operation="rollout-1",
+        event=Event.BEGUN,
+        who="ann@here",
+        step=step,
+        data={"é": 1},
+    )
 
 
 def revision(number, text="text\r\n"):
@@ -117,7 +125,9 @@ def test_revisions_are_kept_and_never_overwritten(store, tmp_path):
     assert store.revisions()[2] == revision(3, "text 3\r\n")
 
 
-@pytest.mark.parametrize("damage", [lambda text: text.replace("text", "test"), lambda text: "{}", lambda text: "null"])
+@pytest.mark.parametrize(
+    "damage", [lambda text: text.replace("text", "test"), lambda text: "{}", lambda text: "null"]
+)
 def test_a_damaged_revision_is_found(store, tmp_path, damage):
     store.add_revision(revision(1))
     path = tmp_path / "ns" / "svc" / "revisions" / "0001.json"
@@ -172,7 +182,8 @@ def test_another_process_that_holds_the_service_is_named_and_its_death_frees_it(
             assert other.stdout.readline() == "held\n"
             with (
                 pytest.raises(
-                    Conflict, match=r"^service ns/svc is held by bob@there \(pid \d+, rollout, since 20"
+                    Conflict,
+                    match=r"^service ns/svc is held by bob@there \(pid \d+, rollout, since 20",
                 ) as c,
                 store.lease("rollback"),
             ):

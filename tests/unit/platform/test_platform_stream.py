@@ -71,7 +71,17 @@ async def serving(answer, **options):
         yield server.sockets[0].getsockname()[1], requests, connections
 
 
-def block(answer, bodies, *, token=None, scheme="http", host="127.0.0.1", concurrency=1, options=None, **more):
+def block(
+    answer,
+    bodies,
+    *,
+    token=None,
+    scheme="http",
+    host="127.0.0.1",
+    concurrency=1,
+    options=None,
+    **more,
+):
     """Send a block; its rows, what the server got, and over how many connections."""
 
     async def run():
@@ -88,7 +98,9 @@ def one(reply, **more):
     return row
 
 
-@pytest.mark.parametrize("reply", [PLAIN + ANSWER, *(CHUNKED + chunked(ANSWER, size) for size in (1, 7, 40, 9999))])
+@pytest.mark.parametrize(
+    "reply", [PLAIN + ANSWER, *(CHUNKED + chunked(ANSWER, size) for size in (1, 7, 40, 9999))]
+)
 def test_an_answer_is_read_however_it_is_cut(reply):
     row = one(reply)
     assert (row["text"], row["tokens"], row["error"], len(row["gaps_s"])) == ("ab", 5, "", 1)
@@ -103,14 +115,19 @@ def test_tokens_come_from_the_usage_record_and_never_from_chunks():
 
 def test_token_ids_are_read_from_the_messages():
     prompt = event({"prompt_token_ids": [1, 2], "choices": [{"delta": {"content": ""}}]})
-    row = one(PLAIN + prompt + said("a", token_ids=[7]) + said("b", token_ids=[8, 9]) + USAGE + DONE)
+    row = one(
+        PLAIN + prompt + said("a", token_ids=[7]) + said("b", token_ids=[8, 9]) + USAGE + DONE
+    )
     assert (row["prompt_ids"], row["ids"]) == ([1, 2], [7, 8, 9])
 
 
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (b'HTTP/1.1 400 Bad Request\r\n\r\n{"message": "too long"}', 'HTTP 400: {"message": "too long"}'),
+        (
+            b'HTTP/1.1 400 Bad Request\r\n\r\n{"message": "too long"}',
+            'HTTP 400: {"message": "too long"}',
+        ),
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\n\r\n", "HTTP 302"),
         (PLAIN + said("a"), "the stream was cut off"),
         (CHUNKED + b"5\r\ndata:\r\n0\r\n\r\n", "the stream was cut off"),
@@ -133,7 +150,9 @@ def test_an_answer_that_cannot_be_used_is_an_error_of_its_request_alone(reply, e
 
 
 @pytest.mark.parametrize("head", [PLAIN, CHUNKED])
-@pytest.mark.parametrize(("line", "limit"), [(b"", "a message is larger"), (b"\n", "the answer is larger")])
+@pytest.mark.parametrize(
+    ("line", "limit"), [(b"", "a message is larger"), (b"\n", "the answer is larger")]
+)
 def test_an_endless_answer_is_left_at_its_bound(monkeypatch, head, line, limit):
     monkeypatch.setattr(stream, "MESSAGE_BYTES", 100_000)
     monkeypatch.setattr(stream, "ANSWER_BYTES", 300_000)
@@ -184,7 +203,9 @@ def test_arrivals_follow_from_the_seed(monkeypatch):
     due = []
     expovariate = stream.random.Random.expovariate
     monkeypatch.setattr(
-        stream.random.Random, "expovariate", lambda self, rate: due.append(expovariate(self, rate)) or 0
+        stream.random.Random,
+        "expovariate",
+        lambda self, rate: due.append(expovariate(self, rate)) or 0,
     )
     for seed in (1, 1, 2):
         block(lambda _: PLAIN + ANSWER, [{}] * 4, concurrency=4, rate=2.0, seed=seed)
@@ -217,9 +238,24 @@ def test_another_listener_than_before_the_connection_gets_nothing():
 def authority(tmp_path):
     """A certificate authority and a certificate of localhost."""
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "1",
+        "-subj",
+        "/CN=localhost",
+    ]
     names = ["-addext", "subjectAltName=DNS:localhost"]
-    subprocess.run([*words, *names, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    subprocess.run(
+        [*words, *names, "-keyout", str(key), "-out", str(certificate)],
+        check=True,
+        capture_output=True,
+    )
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
     return certificate, {"ssl": context}
@@ -227,11 +263,15 @@ def authority(tmp_path):
 
 def test_an_engine_over_https_is_verified_by_the_named_authority(authority, monkeypatch):
     certificate, options = authority
-    rows, requests, _ = block(lambda _: PLAIN + ANSWER, [{}], scheme="https", host="localhost", options=options)
+    rows, requests, _ = block(
+        lambda _: PLAIN + ANSWER, [{}], scheme="https", host="localhost", options=options
+    )
     assert "certificate verify failed" in rows[0]["error"]
     assert requests == []
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    rows, _, _ = block(lambda _: PLAIN + ANSWER, [{}], scheme="https", host="localhost", options=options)
+    rows, _, _ = block(
+        lambda _: PLAIN + ANSWER, [{}], scheme="https", host="localhost", options=options
+    )
     assert (rows[0]["text"], rows[0]["error"]) == ("ab", "")
     rows, requests, _ = block(lambda _: PLAIN + ANSWER, [{}], scheme="https", options=options)
     assert "IP address mismatch" in rows[0]["error"]
@@ -264,9 +304,13 @@ def test_an_engine_behind_a_unix_socket_is_measured(tmp_path):
 
     async def run():
         async with await asyncio.start_unix_server(serve, path):
-            return await send_block(LoadTarget("http://pod-1:8000", socket=path), [{}, {}], concurrency=2)
+            return await send_block(
+                LoadTarget("http://pod-1:8000", socket=path), [{}, {}], concurrency=2
+            )
 
-    assert [(row["text"], row["tokens"]) for row in asyncio.run(run())["requests"]] == [("ab", 5)] * 2
+    assert [(row["text"], row["tokens"]) for row in asyncio.run(run())["requests"]] == [
+        ("ab", 5)
+    ] * 2
 
 
 @pytest.mark.parametrize("concurrency", [1, 8, 32, 64])
@@ -275,7 +319,9 @@ def test_against_the_server_of_known_timing_every_request_and_token_is_counted(c
     prompts = tuple(f"request {number}" for number in range(2 * concurrency))
     client = StreamClient()
     with client.paced(pace) as server:
-        result = client.run(server.endpoint, LoadOrder(prompts, Cell("paced", concurrency), pace.tokens))
+        result = client.run(
+            server.endpoint, LoadOrder(prompts, Cell("paced", concurrency), pace.tokens)
+        )
         answered = sorted(int(record["number"]) for record in server.truth())
     assert answered == list(range(len(prompts)))
     assert [request.error for request in result.requests] == [""] * len(prompts)

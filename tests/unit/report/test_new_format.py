@@ -14,7 +14,9 @@ ROW = """_FORMATS = {
 def test_a_new_format_is_one_row(tmp_path):
     copy = PackageCopy(tmp_path)
     copy.edit("cli/inspect/report.py", "_FORMATS = {", ROW)
-    program = f"from mpctl.cli.main import main; import sys; sys.argv = {['mpctl', 'report', str(RUN)]!r}"
+    program = (
+        f"from mpctl.cli.main import main; import sys; sys.argv = {['mpctl', 'report', str(RUN)]!r}"
+    )
     assert "ngram K=5 lookup 2..4" in copy.run(f"{program} + ['-o', 'txt']; main()")
     copy.run(f"{program} + ['--output-file', 'page.txt']; main()")
     assert "ngram K=5" in (tmp_path / "page.txt").read_text(encoding="utf-8")

@@ -62,7 +62,12 @@ def test_the_page_asks_for_nothing_and_complains_of_nothing(tab, pages, name):
     assert tab.complaints == []
     assert tab.value("document.scripts.length") == 0
     assert tab.value("document.querySelectorAll('img, iframe, object, embed, form').length") == 0
-    assert tab.value("[...document.all].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))") == []
+    assert (
+        tab.value(
+            "[...document.all].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))"
+        )
+        == []
+    )
     assert tab.value("!!document.querySelector('meta[http-equiv=Content-Security-Policy]')")
     assert tab.value("document.querySelector('h1').checkVisibility()")
 
@@ -77,7 +82,9 @@ def test_nothing_sticks_out_at_the_side(tab, pages, name, width):
 
 def test_the_first_table_needs_no_scrolling_on_a_laptop(tab, pages):
     tab.open(pages["several"], width=1280, height=800)
-    sizes = "(e => [e.scrollWidth, e.clientWidth])(document.querySelector('table.cells').parentElement)"
+    sizes = (
+        "(e => [e.scrollWidth, e.clientWidth])(document.querySelector('table.cells').parentElement)"
+    )
     needed, available = tab.value(sizes)
     assert needed <= available
 

@@ -56,7 +56,11 @@ def test_every_rule_of_the_gate_is_there_with_its_figures():
     rules = made(run).cells[0].verdict.rules
     assert rules == verdict.cells[0].rules
     by_name = {r.rule: r for r in rules}
-    assert (by_name["time per token"].limit, by_name["TPOT"].limit, by_name["outputs"].limit) == (1.0, 1.05, None)
+    assert (by_name["time per token"].limit, by_name["TPOT"].limit, by_name["outputs"].limit) == (
+        1.0,
+        1.05,
+        None,
+    )
     assert by_name["time per token"].interval.high < 1
     assert by_name["errors"].n == 64 + 60
 
@@ -67,7 +71,9 @@ def test_several_cells_with_shares_and_a_crossover():
     assert report.sentence.startswith("ngram K=5: promote for")
     assert "reject for chat, 8 at once (15% of the traffic)" in report.sentence
     assert sum(c.share for c in report.cells) == pytest.approx(1.0)
-    assert report.crossovers[0].startswith("chat: speculation pays up to 1 requests at once and no longer at 8")
+    assert report.crossovers[0].startswith(
+        "chat: speculation pays up to 1 requests at once and no longer at 8"
+    )
     assert all(r.startswith("chat, 8 at once: ") for r in report.reasons)
 
 
@@ -81,7 +87,11 @@ def test_failed_requests_leave_it_undecided_or_rejected_and_the_error_is_shown()
 
 def test_one_arm_alone_has_its_figures_and_no_verdict():
     run = make_run()
-    alone = replace(run, blocks=tuple(b for b in run.blocks if b.arm == BASELINE), arms={BASELINE: run.arms[BASELINE]})
+    alone = replace(
+        run,
+        blocks=tuple(b for b in run.blocks if b.arm == BASELINE),
+        arms={BASELINE: run.arms[BASELINE]},
+    )
     report = made(alone)
     assert report.outcome == "undecided"
     cell = report.cells[0]
@@ -140,9 +150,19 @@ def test_a_client_that_is_late_is_named_in_a_note():
     run = make_run()
 
     def late(sample):
-        return Sample(sample.ttft_ms + 200, sample.e2e_ms, sample.tokens, sample.text_digest, "", sample.prompt)
+        return Sample(
+            sample.ttft_ms + 200,
+            sample.e2e_ms,
+            sample.tokens,
+            sample.text_digest,
+            "",
+            sample.prompt,
+        )
 
-    blocks = tuple(replace(b, samples=tuple(map(late, b.samples))) if b.arm == CANDIDATE else b for b in run.blocks)
+    blocks = tuple(
+        replace(b, samples=tuple(map(late, b.samples))) if b.arm == CANDIDATE else b
+        for b in run.blocks
+    )
     notes = made(replace(run, blocks=blocks)).notes
     assert len(notes) == 1
     assert notes[0].startswith(
@@ -160,10 +180,16 @@ def test_times_that_rest_on_merged_chunks_are_not_shown_as_latency():
         return replace(sample, ttft_ms=sample.e2e_ms - 0.1)
 
     def counted(window):
-        return replace(window, ttft_buckets=((0.02, window.ttft_count),)) if window.ttft_count else window
+        return (
+            replace(window, ttft_buckets=((0.02, window.ttft_count),))
+            if window.ttft_count
+            else window
+        )
 
     def late(block):
-        return replace(block, samples=tuple(map(merged, block.samples)), window=counted(block.window))
+        return replace(
+            block, samples=tuple(map(merged, block.samples)), window=counted(block.window)
+        )
 
     blocks = tuple(late(b) if b.arm == CANDIDATE else b for b in run.blocks)
     cell = made(replace(run, blocks=blocks)).cells[0]
@@ -180,7 +206,10 @@ def test_times_that_rest_on_merged_chunks_are_not_shown_as_latency():
 
 def test_a_tool_parser_holds_chunks_back():
     run = make_run()
-    arms = {name: replace(arm, argv=(*arm.argv, "--enable-auto-tool-choice")) for name, arm in run.arms.items()}
+    arms = {
+        name: replace(arm, argv=(*arm.argv, "--enable-auto-tool-choice"))
+        for name, arm in run.arms.items()
+    }
     tails = made(replace(run, arms=arms)).cells[0].tails
     assert all("tool parser" in tails[arm]["ttft"].why for arm in (BASELINE, CANDIDATE))
 
@@ -212,7 +241,12 @@ def test_any_samples_make_a_report_in_every_quick_format(pairs):
     run = make_run(rounds=3, requests=len(pairs))
     arms = {BASELINE: 0, CANDIDATE: 1}
     blocks = tuple(
-        replace(b, samples=tuple(replace(p[arms[b.arm]], prompt=f"{b.repeat}-{i}") for i, p in enumerate(pairs)))
+        replace(
+            b,
+            samples=tuple(
+                replace(p[arms[b.arm]], prompt=f"{b.repeat}-{i}") for i, p in enumerate(pairs)
+            ),
+        )
         for b in run.blocks
     )
     report = made(replace(run, blocks=blocks))

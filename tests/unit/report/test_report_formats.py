@@ -70,13 +70,21 @@ def test_the_page_opens_with_the_verdict_and_names_its_parts(page):
 
 def test_the_page_runs_nothing_and_loads_nothing(page):
     actual_page = Page(page)
-    assert not {"script", "iframe", "object", "embed", "form", "img", "base"} & set(actual_page.tags)
+    assert not {"script", "iframe", "object", "embed", "form", "img", "base"} & set(
+        actual_page.tags
+    )
     policy = next(
-        v for t, n, v in actual_page.attributes if t == "meta" and n == "content" and v and "default-src" in v
+        v
+        for t, n, v in actual_page.attributes
+        if t == "meta" and n == "content" and v and "default-src" in v
     )
     assert policy.startswith("default-src 'none'")
     assert "script" not in policy
-    loads = [v for t, n, v in actual_page.attributes if n in ("src", "href", "xlink:href", "action", "srcset")]
+    loads = [
+        v
+        for t, n, v in actual_page.attributes
+        if n in ("src", "href", "xlink:href", "action", "srcset")
+    ]
     assert all(v.startswith(("#", "data:,")) for v in loads), loads
     assert "@import" not in page
     assert all(v.startswith("#") for v in re.findall(r"url\(([^)]*)\)", page))
@@ -98,14 +106,20 @@ def test_no_two_elements_of_a_page_share_an_id(page):
 
 
 def test_outcomes_are_told_by_a_word_and_a_sign(page):
-    chips = re.findall(r'<span class="chip (\w+)"><span aria-hidden="true">(.)</span> ([^<]+)</span>', page)
+    chips = re.findall(
+        r'<span class="chip (\w+)"><span aria-hidden="true">(.)</span> ([^<]+)</span>', page
+    )
     assert {c for c, _, _ in chips} >= {"promote", "undecided", "reject", "pass", "fail", "missing"}
     assert len({sign for _, sign, _ in chips}) == 3
     assert all(word for _, _, word in chips)
 
 
 def test_a_page_stays_small():
-    cells = [cell(traffic, n, decomposition=None) for traffic in ("edits", "chat", "rag", "maths") for n in (1, 8, 32)]
+    cells = [
+        cell(traffic, n, decomposition=None)
+        for traffic in ("edits", "chat", "rag", "maths")
+        for n in (1, 8, 32)
+    ]
     assert len(html_report(report(*cells)).encode()) < 500_000
 
 
@@ -136,13 +150,15 @@ def test_hostile_texts_stay_texts_in_markdown():
 def test_any_text_is_shown_as_itself_by_a_markdown_renderer(text):
     from markdown_it import MarkdownIt
 
-    shown = MarkdownIt("commonmark").enable("table").render(f"| a |\n|---|\n| x {escape(text)} x |\n")
+    shown = (
+        MarkdownIt("commonmark").enable("table").render(f"| a |\n|---|\n| x {escape(text)} x |\n")
+    )
     actual_page = Page(shown)
     assert set(actual_page.tags) == {"table", "thead", "tbody", "tr", "th", "td"}
     expected = "".join(c if c.isprintable() else " " for c in f"x {text} x")
-    assert " ".join("".join(actual_page.texts[-2:]).split()) == " ".join(expected.split()) or " ".join(
+    assert " ".join("".join(actual_page.texts[-2:]).split()) == " ".join(
         expected.split()
-    ) in " ".join("".join(actual_page.texts).split())
+    ) or " ".join(expected.split()) in " ".join("".join(actual_page.texts).split())
 
 
 @settings(max_examples=60, deadline=None)

@@ -29,7 +29,9 @@ def flat(value):
 
 def arm(name, failed, tokens, throughput, times, counted):
     ttft, tpot, e2e = map(flat, times)
-    return ArmSummary(name, 2, 8, failed, tokens, tokens / throughput, ttft, tpot, e2e, None, None, counted)
+    return ArmSummary(
+        name, 2, 8, failed, tokens, tokens / throughput, ttft, tpot, e2e, None, None, counted
+    )
 
 
 CELL = Cell("edits", 1)
@@ -37,17 +39,38 @@ BASE = arm("baseline", 0, 200, 100.04, (12.34, 9.876, 500.0), OFF)
 CAND = arm("candidate", 1, 195, 161.26, (11.96, 6.1, 300.0), ON)
 RATIO = Interval(1.61, 1.5, 1.725, 2, "rounds", 0.975)
 BOTH = Comparison(
-    CELL, BASE, CAND, (1.5, 1.725), compared=7, different=0, newly_failed=1, intervals={"throughput_ratio": RATIO}
+    CELL,
+    BASE,
+    CAND,
+    (1.5, 1.725),
+    compared=7,
+    different=0,
+    newly_failed=1,
+    intervals={"throughput_ratio": RATIO},
 )
 RULES = (
     RuleResult(Outcome.FAIL, "1 of 8 requests failed", rule="errors"),
-    RuleResult(Outcome.MISSING, "7 prompts answered by both arms, at least 8 needed", rule="samples"),
-    RuleResult(Outcome.UNDECIDED, "throughput ratio 1.61x, 96% CI 0.90x to 2.30x", rule="throughput"),
+    RuleResult(
+        Outcome.MISSING, "7 prompts answered by both arms, at least 8 needed", rule="samples"
+    ),
+    RuleResult(
+        Outcome.UNDECIDED, "throughput ratio 1.61x, 96% CI 0.90x to 2.30x", rule="throughput"
+    ),
     RuleResult(Outcome.PASS, "TPOT 0.62x the baseline's", rule="TPOT"),
     RuleResult(Outcome.SKIP, "max_tpot_p99_ratio sets no limit", rule="TPOT p99"),
 )
 ONE = Verdict(Outcome.REJECT, (CellVerdict(CELL, 1.0, Outcome.REJECT, RULES),), "reject for edits")
-HEADER = ["ARM", "TOK/S", "THROUGHPUT RATIO", "TPOT", "TTFT", "TOKENS/STEP", "ACCEPTANCE", "COVERAGE", "REQUESTS"]
+HEADER = [
+    "ARM",
+    "TOK/S",
+    "THROUGHPUT RATIO",
+    "TPOT",
+    "TTFT",
+    "TOKENS/STEP",
+    "ACCEPTANCE",
+    "COVERAGE",
+    "REQUESTS",
+]
 
 
 def rows(comparison):
@@ -93,7 +116,11 @@ def test_speculation_that_is_on_but_idle_is_unknown_not_absent():
 
 
 def test_a_baseline_that_speculates_shows_it_too():
-    assert rows(replace(BOTH, baseline=replace(BASE, window=ON)))[1][5:8] == ["2.50", "60.0%", "50.0%"]
+    assert rows(replace(BOTH, baseline=replace(BASE, window=ON)))[1][5:8] == [
+        "2.50",
+        "60.0%",
+        "50.0%",
+    ]
 
 
 def test_a_ratio_is_shown_only_of_what_was_measured():
@@ -146,7 +173,12 @@ def test_the_record_has_units_in_its_names_and_null_where_nothing_was_measured()
     assert record["throughputRatioByRound"] == [1.5, 1.725]
     assert record["timePerTokenRatio"] is None
     assert (record["outputsCompared"], record["outputsDifferent"]) == (7, 0)
-    assert (record["traffic"], record["concurrency"], record["outcome"], record["share"]) == ("edits", 1, "reject", 1)
+    assert (record["traffic"], record["concurrency"], record["outcome"], record["share"]) == (
+        "edits",
+        1,
+        "reject",
+        1,
+    )
     assert [r["rule"] for r in record["rules"]] == [r.rule for r in RULES]
     times = {"mean": 6.1, "p50": 6.1, "p90": 6.1, "p99": 6.1}
     assert record["candidate"] == {
@@ -181,7 +213,9 @@ NGRAM = Spec("ngram", {"num_speculative_tokens": 5})
 
 
 def test_the_record_of_an_operation():
-    plan = Plan(Kind.ROLLOUT, Strategy.IN_PLACE, Manifest.of("a"), Manifest.of("b"), NGRAM, Spec("none"))
+    plan = Plan(
+        Kind.ROLLOUT, Strategy.IN_PLACE, Manifest.of("a"), Manifest.of("b"), NGRAM, Spec("none")
+    )
     done = {"record": {"revision": 1}, "start": {}}
     running = Operation("rollout-1", plan, "2026-01-01", "x", done, begun="ready")
     record = operation_record(running, None)

@@ -42,7 +42,12 @@ _NUMBER, _TEXT, _COUNT = {"type": ["number", "null"]}, {"type": "string"}, {"typ
 
 
 def _closed(description: str = "", **properties: Any) -> dict[str, Any]:
-    made = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    made = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
     return {"description": description, **made} if description else made
 
 
@@ -69,8 +74,22 @@ def made() -> dict[str, Any]:
     arm = inspect.getdoc(record.arm_record) or ""
     numbers = dict.fromkeys(
         (
-            *("tokensPerSecond", "requestsPerSecond", "goodput", "queueWaitMs", "tokensPerStep", "acceptanceRate"),
-            *("acceptanceLength", "coverage", "drafts", "draftTokens", "acceptedTokens", "preemptions"),
+            *(
+                "tokensPerSecond",
+                "requestsPerSecond",
+                "goodput",
+                "queueWaitMs",
+                "tokensPerStep",
+                "acceptanceRate",
+            ),
+            *(
+                "acceptanceLength",
+                "coverage",
+                "drafts",
+                "draftTokens",
+                "acceptedTokens",
+                "preemptions",
+            ),
         ),
         _NUMBER,
     )
@@ -80,7 +99,9 @@ def made() -> dict[str, Any]:
     positions = {"acceptanceByPosition": _list({"type": "number"})}
     definitions["Arm"] = _closed(arm, **counts, **numbers, **spreads, stepMs=steps, **positions)
     rules = of(RuleResult)
-    definitions["RuleResult"]["properties"]["outcome"] = {"enum": ["pass", "fail", "undecided", "missing", "skip"]}
+    definitions["RuleResult"]["properties"]["outcome"] = {
+        "enum": ["pass", "fail", "undecided", "missing", "skip"]
+    }
     cell = _closed(
         inspect.getdoc(record.cell_record) or "",
         **definitions_of(Cell),
@@ -97,8 +118,12 @@ def made() -> dict[str, Any]:
         baseline={"$ref": "#/$defs/Arm"},
         candidate={"$ref": "#/$defs/Arm"},
     )
-    cell["properties"]["quantilesMs"] = {"type": "object"}  # of reports only: arm -> metric -> 101 values
-    cell["properties"]["p99"] = {"type": "object"}  # of reports only: arm -> metric -> value, source, error, why
+    cell["properties"]["quantilesMs"] = {
+        "type": "object"
+    }  # of reports only: arm -> metric -> 101 values
+    cell["properties"]["p99"] = {
+        "type": "object"
+    }  # of reports only: arm -> metric -> value, source, error, why
     definitions["Cell"] = cell
     definitions["Gate"] = _closed(
         inspect.getdoc(record.verdict_record) or "",
@@ -110,7 +135,9 @@ def made() -> dict[str, Any]:
     )
     of(Decomposition)
     definitions["Decomposition"]["properties"] |= {"cell": _TEXT}
-    metadata = _closed("", **dict.fromkeys(("name", "created", "who", "mpctlVersion", "service"), _TEXT))
+    metadata = _closed(
+        "", **dict.fromkeys(("name", "created", "who", "mpctlVersion", "service"), _TEXT)
+    )
     body = _closed(
         " ".join((inspect.getdoc(values.Report) or "").split()),
         apiVersion={"const": API_VERSION},
@@ -144,7 +171,9 @@ def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a dataclass; a report has an arm's speculation in words alone."""
     hints = typing.get_type_hints(kind)
     properties = {
-        _camel_name(f.name): _schema(hints[f.name], definitions) for f in fields(kind) if f.name != "speculation"
+        _camel_name(f.name): _schema(hints[f.name], definitions)
+        for f in fields(kind)
+        if f.name != "speculation"
     }
     return _closed(" ".join((inspect.getdoc(kind) or "").split()), **properties)
 
@@ -172,7 +201,10 @@ def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if origin is tuple:
         return {"type": "array", "items": _schema(arguments[0], definitions)}
     assert origin is Mapping, hint
-    return {"type": "object", "additionalProperties": {} if arguments[1] is Any else _schema(arguments[1], definitions)}
+    return {
+        "type": "object",
+        "additionalProperties": {} if arguments[1] is Any else _schema(arguments[1], definitions),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -201,11 +233,18 @@ def test_every_command_prints_the_cells_of_a_report(kind):
     of_report = record.report_record(build_report(run, analysis, verdict))
     assert status["gate"] == of_report["gate"]
     assert [{**c, "quantilesMs": {}, "p99": {}} for c in status["cells"]] == [
-        {**c, "share": status["cells"][0]["share"], "quantilesMs": {}, "p99": {}} for c in of_report["cells"]
+        {**c, "share": status["cells"][0]["share"], "quantilesMs": {}, "p99": {}}
+        for c in of_report["cells"]
     ]
     schemas = {path.name: json.loads(path.read_text()) for path in FILE.parent.glob("*.json")}
     registry = Registry().with_contents((schema["$id"], schema) for schema in schemas.values())
-    printed = {"apiVersion": API_VERSION, "kind": kind, "metadata": {}, "spec": {}, "status": status}
+    printed = {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {},
+        "spec": {},
+        "status": status,
+    }
     validator = jsonschema.Draft202012Validator(schemas["records.json"], registry=registry)
     validator.validate(printed)
     broken = {**printed, "status": {**status, "cells": [{"speedup": 2.0}]}}

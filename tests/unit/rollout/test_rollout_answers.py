@@ -9,7 +9,16 @@ import pytest
 from rolling import RollingWorld, guard
 from test_rollout_traffic import check as left_clean
 from test_rollout_traffic import wanted
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, WORKLOAD, Behaviour, Crash, MemoryWorld, plan
+from world import (
+    BASELINE_TEXT,
+    CANDIDATE_TEXT,
+    FASTER,
+    WORKLOAD,
+    Behaviour,
+    Crash,
+    MemoryWorld,
+    plan,
+)
 
 from mpctl.experiment.answer_sets import QUICK, SENTINELS, asks_of, sentinels_of
 from mpctl.experiment.answers import Answer, AnswerCheck, Level
@@ -31,7 +40,9 @@ both = pytest.mark.parametrize("strategy", list(Strategy))
 
 
 def rollout(memory, strategy, **changes):
-    return runner.run(memory.context, runner.open_plan(memory.context, plan(strategy, fidelity=QUICK, **changes)))
+    return runner.run(
+        memory.context, runner.open_plan(memory.context, plan(strategy, fidelity=QUICK, **changes))
+    )
 
 
 def count(memory, operation):
@@ -47,7 +58,9 @@ def test_both_arms_answer_before_the_candidate_is_measured(strategy):
     answered = done.result("answers", AnswersResult)
     assert (answered.requests, answered.level, answered.verdict) == (requests, Level.IDS, None)
     steps = list(done.done)
-    assert steps.index("answers") < steps.index("measure" if "measure" in steps else "measure-candidate")
+    assert steps.index("answers") < steps.index(
+        "measure" if "measure" in steps else "measure-candidate"
+    )
     check = AnswerCheck.from_record(memory.disk.records[done.id, "answers"])
     assert check.requests == requests and not check.findings
 
@@ -58,7 +71,9 @@ def calls_of(memory, monkeypatch, *names):
     for name in names:
         call = getattr(memory.meter, name)
         monkeypatch.setattr(
-            memory.meter, name, lambda *a, name=name, call=call, **k: calls.append(name) or call(*a, **k)
+            memory.meter,
+            name,
+            lambda *a, name=name, call=call, **k: calls.append(name) or call(*a, **k),
         )
     rollout(memory, Strategy.SIDE_BY_SIDE)
     return calls
@@ -67,11 +82,19 @@ def calls_of(memory, monkeypatch, *names):
 def test_conditions_are_read_before_the_pass_adds_to_what_an_engine_has_generated(monkeypatch):
     """Suffix decoding remembers what it answered: the answers of the pass counted as earlier ones of the candidate."""
     calls = calls_of(MemoryWorld(FASTER), monkeypatch, "describe", "ask")
-    assert calls == ["describe"] * 2 + ["ask", "describe", "ask"]  # once more for the length of its context
+    assert calls == ["describe"] * 2 + [
+        "ask",
+        "describe",
+        "ask",
+    ]  # once more for the length of its context
 
 
 def test_the_baseline_answers_while_the_candidate_starts(monkeypatch):
-    assert calls_of(MemoryWorld(FASTER), monkeypatch, "ask", "complete")[:3] == ["ask", "complete", "ask"]
+    assert calls_of(MemoryWorld(FASTER), monkeypatch, "ask", "complete")[:3] == [
+        "ask",
+        "complete",
+        "ask",
+    ]
 
 
 def test_only_the_baseline_scores(monkeypatch):
@@ -102,7 +125,10 @@ def test_an_answer_is_scored_behind_the_prompt_that_the_baseline_read(monkeypatc
 
     def other_prompt(endpoint, asks, **options):
         answers = ask(endpoint, asks, **options)
-        return tuple(replace(answer, prompt_ids=(3,)) if answer.ids == (5, 8, 7) else answer for answer in answers)
+        return tuple(
+            replace(answer, prompt_ids=(3,)) if answer.ids == (5, 8, 7) else answer
+            for answer in answers
+        )
 
     def noted(endpoint, answers, **options):
         prompts.update(answer.prompt_ids for answer in answers)
@@ -155,7 +181,9 @@ def test_a_killed_pass_is_asked_again_or_says_that_it_could_not_be(strategy):
 def test_sampled_traffic_is_decided_by_speed_also_where_the_baseline_has_left(strategy):
     """In place nothing can score what the candidate samples: the rule says so, and keeps no verdict open."""
     memory = MemoryWorld(FASTER)
-    memory.disk.records["workload-1", "workload"] = replace(WORKLOAD, temperatures=(0.7,)).to_record()
+    memory.disk.records["workload-1", "workload"] = replace(
+        WORKLOAD, temperatures=(0.7,)
+    ).to_record()
     done = rollout(memory, strategy)
     assert done.ending is Ending.PROMOTED
     law = next(rule for rule in verdict_of(done).rules if rule.rule == "sampled tokens")
@@ -167,9 +195,14 @@ def test_sampled_traffic_is_decided_by_speed_also_where_the_baseline_has_left(st
 
 def test_sampled_requests_are_asked_again_while_the_e_value_hints_at_a_fault(monkeypatch):
     memory = MemoryWorld(FASTER)
-    monkeypatch.setattr("mpctl.rollout.steps.answers.promises", lambda check: len(memory.meter.asked) < 6)
+    monkeypatch.setattr(
+        "mpctl.rollout.steps.answers.promises", lambda check: len(memory.meter.asked) < 6
+    )
     done = rollout(memory, Strategy.SIDE_BY_SIDE)
-    sampled = sum(not ask.greedy for ask in asks_of(workload_of(memory.context, done), QUICK, context_tokens=4096))
+    sampled = sum(
+        not ask.greedy
+        for ask in asks_of(workload_of(memory.context, done), QUICK, context_tokens=4096)
+    )
     assert memory.meter.asked[2:] == [(BASELINE_TEXT, sampled, 4), (CANDIDATE_TEXT, sampled, 4)] * 2
     assert done.ending is Ending.PROMOTED
 
@@ -177,8 +210,16 @@ def test_sampled_requests_are_asked_again_while_the_e_value_hints_at_a_fault(mon
 def test_arms_that_take_turns_answer_in_turns():
     memory = MemoryWorld(FASTER)
     done = rollout(memory, Strategy.SIDE_BY_SIDE, placement=Placement.TURNS)
-    assert [manifest for manifest, _, _ in memory.meter.asked] == [BASELINE_TEXT, CANDIDATE_TEXT, CANDIDATE_TEXT]
-    assert memory.meter.asked[-1] == (CANDIDATE_TEXT, SENTINELS, 4)  # started again for its promotion
+    assert [manifest for manifest, _, _ in memory.meter.asked] == [
+        BASELINE_TEXT,
+        CANDIDATE_TEXT,
+        CANDIDATE_TEXT,
+    ]
+    assert memory.meter.asked[-1] == (
+        CANDIDATE_TEXT,
+        SENTINELS,
+        4,
+    )  # started again for its promotion
     assert done.ending is Ending.PROMOTED
 
 
@@ -221,7 +262,9 @@ def test_a_promotion_records_which_answers_no_rounding_changes():
     assert memory.disk.sealed is None
 
 
-SYSTEM = Chat.of({"messages": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "a"}]})
+SYSTEM = Chat.of(
+    {"messages": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "a"}]}
+)
 
 
 def with_system_prompt(memory):
@@ -263,7 +306,9 @@ def starting_again(memory, wrong):
             return answers
         changed = []
         for answer in answers:
-            changed.append(replace(answer, ids=(4, *answer.ids[1:])) if remaining[0] > 0 else answer)
+            changed.append(
+                replace(answer, ids=(4, *answer.ids[1:])) if remaining[0] > 0 else answer
+            )
             remaining[0] -= 1
         return tuple(changed)
 
@@ -271,7 +316,9 @@ def starting_again(memory, wrong):
     return memory
 
 
-@pytest.mark.parametrize(("wrong", "endings"), [(99, ["failed", "rolled back"]), (1, ["promoted"]), (0, ["promoted"])])
+@pytest.mark.parametrize(
+    ("wrong", "endings"), [(99, ["failed", "rolled back"]), (1, ["promoted"]), (0, ["promoted"])]
+)
 def test_pods_that_replace_the_measured_ones_must_answer_alike(wrong, endings):
     memory = starting_again(guard(RollingWorld(FASTER)), wrong)
     planned = wanted(traffic_steps=(), fidelity=QUICK)

@@ -116,7 +116,9 @@ def test_died_anywhere_after_it_grew_the_autoscaler_is_put_back(way_on):
 
 def test_one_that_grew_after_the_rollout_had_freed_it_is_held_at_its_size():
     memory = RollingWorld(FASTER)
-    memory.watch = lambda where: memory.die_at(len(memory.trail)) if "verify" in last_step(memory) else None
+    memory.watch = lambda where: (
+        memory.die_at(len(memory.trail)) if "verify" in last_step(memory) else None
+    )
     with pytest.raises(Crash):
         rollout(memory, Strategy.SIDE_BY_SIDE)
     left = memory.again()
@@ -149,12 +151,16 @@ def test_pods_that_the_freed_autoscaler_asks_for_undo_nothing(monkeypatch, ready
         actual_state = state(arm)
         more = last_step(memory) == "verify" and arm.manifest == CANDIDATE_TEXT
         return (
-            replace(actual_state, phase=Phase.STARTING, pods_ready=ready, message="3 wanted") if more else actual_state
+            replace(actual_state, phase=Phase.STARTING, pods_ready=ready, message="3 wanted")
+            if more
+            else actual_state
         )
 
     monkeypatch.setattr(platform, "state", growing)
     rollout(memory, Strategy.SIDE_BY_SIDE)
-    told = "the autoscaler asks for more than the 2 pods that serve: 3 wanted" in memory.progress.lines
+    told = (
+        "the autoscaler asks for more than the 2 pods that serve: 3 wanted" in memory.progress.lines
+    )
     assert told == (ready == SCALING["replicas"])
     check(memory, CANDIDATE_TEXT if told else BASELINE_TEXT)
 
@@ -170,7 +176,13 @@ def test_a_deployment_that_its_controller_has_not_observed_again_yet_undoes_noth
         if last_step(memory) != "verify" or arm.manifest != CANDIDATE_TEXT or len(looks) > 3:
             return actual_state
         looks.append(arm)
-        return replace(actual_state, phase=Phase.STARTING, pods_ready=0, matches=False, message="not observed yet")
+        return replace(
+            actual_state,
+            phase=Phase.STARTING,
+            pods_ready=0,
+            matches=False,
+            message="not observed yet",
+        )
 
     monkeypatch.setattr(platform, "state", unobserved)
     rollout(memory, Strategy.SIDE_BY_SIDE)

@@ -33,7 +33,9 @@ def falls_in_the_bake(memory, monkeypatch):
     monkeypatch.setattr(memory.context.platform, "state", state)
 
 
-@pytest.mark.parametrize("beside", [True, False], ids=["baseline retained", "no route to return to"])
+@pytest.mark.parametrize(
+    "beside", [True, False], ids=["baseline retained", "no route to return to"]
+)
 def test_the_promoted_arm_is_watched_and_then_the_baseline_ends(beside):
     memory = guard(RollingWorld(FASTER))
     baked(memory, bake_baseline=beside)
@@ -41,7 +43,11 @@ def test_the_promoted_arm_is_watched_and_then_the_baseline_ends(beside):
     (operation,) = memory.operations()
     steps = list(operation.done)
     assert ("keep-baseline" in steps) is beside
-    assert steps[steps.index("verify") :] == ["verify", "bake", *(["retire-baked"] if beside else [])]
+    assert steps[steps.index("verify") :] == [
+        "verify",
+        "bake",
+        *(["retire-baked"] if beside else []),
+    ]
     assert operation.result("bake", BakeResult).seconds == BAKE_S
 
 
@@ -52,8 +58,12 @@ def test_a_baseline_that_is_to_be_kept_stays_after_the_bake():
     assert BESIDE in memory.disk.engines
 
 
-@pytest.mark.parametrize("beside", [True, False], ids=["baseline retained", "no route to return to"])
-def test_an_arm_that_does_not_do_well_in_the_bake_is_rolled_back_and_users_go_first(beside, monkeypatch):
+@pytest.mark.parametrize(
+    "beside", [True, False], ids=["baseline retained", "no route to return to"]
+)
+def test_an_arm_that_does_not_do_well_in_the_bake_is_rolled_back_and_users_go_first(
+    beside, monkeypatch
+):
     memory = guard(RollingWorld(FASTER))
     falls_in_the_bake(memory, monkeypatch)
     baked(memory, bake_baseline=beside)
@@ -65,7 +75,9 @@ def test_an_arm_that_does_not_do_well_in_the_bake_is_rolled_back_and_users_go_fi
     assert memory.disk.sent == ([100] if beside else [])
 
 
-@pytest.mark.parametrize("beside", [True, False], ids=["baseline retained", "no route to return to"])
+@pytest.mark.parametrize(
+    "beside", [True, False], ids=["baseline retained", "no route to return to"]
+)
 def test_died_anywhere_the_same_command_goes_on(beside):
     def change(memory):
         baked(memory, bake_baseline=beside)
@@ -95,7 +107,12 @@ def serve_users(memory, monkeypatch, per_reading=100):
             return found
         drafts = per_reading * len(readings)
         readings.append(endpoint)
-        counted = {"drafts": drafts, "draft_tokens": drafts, "accepted": 0.8 * drafts, "per_position": (0.8 * drafts,)}
+        counted = {
+            "drafts": drafts,
+            "draft_tokens": drafts,
+            "accepted": 0.8 * drafts,
+            "per_position": (0.8 * drafts,),
+        }
         return replace(found, generation_tokens=1.8 * drafts, **counted)
 
     monkeypatch.setattr(memory.context.meter, "counters", counters)
@@ -109,7 +126,9 @@ def test_a_bake_ends_when_users_have_shown_enough_and_says_so_before(monkeypatch
     result = memory.operations()[0].result("bake", BakeResult)
     assert (result.seconds, result.drafts) == (60.0, 1200.0)
     (line,) = (text for text in memory.progress.lines if text.startswith("bake: ngram"))
-    assert line.endswith("for at most 600 s; 1,000 drafts are enough, by which acceptance is known to 3 %")
+    assert line.endswith(
+        "for at most 600 s; 1,000 drafts are enough, by which acceptance is known to 3 %"
+    )
 
 
 def test_a_bake_with_few_drafts_lasts_as_long_as_planned_and_counts_aloud(monkeypatch):
@@ -117,7 +136,9 @@ def test_a_bake_with_few_drafts_lasts_as_long_as_planned_and_counts_aloud(monkey
     serve_users(memory, monkeypatch, per_reading=5)
     baked(memory, bake_s=150.0)
     assert memory.operations()[0].result("bake", BakeResult).seconds == 150.0
-    ticks = [line for line in memory.progress.lines if line.startswith("bake: ") and line.endswith("s)")]
+    ticks = [
+        line for line in memory.progress.lines if line.startswith("bake: ") and line.endswith("s)")
+    ]
     assert ticks == [
         "bake: 108 tokens, 60 drafts, 1.80 tokens per step (60 s)",
         "bake: 216 tokens, 120 drafts, 1.80 tokens per step (120 s)",

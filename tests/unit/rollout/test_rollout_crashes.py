@@ -13,7 +13,17 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from world import BASELINE_TEXT, BROKEN, CANDIDATE_TEXT, FASTER, SLOWER, Behaviour, Crash, MemoryWorld, plan
+from world import (
+    BASELINE_TEXT,
+    BROKEN,
+    CANDIDATE_TEXT,
+    FASTER,
+    SLOWER,
+    Behaviour,
+    Crash,
+    MemoryWorld,
+    plan,
+)
 
 from mpctl.errors import InputError
 from mpctl.experiment.users import Placement
@@ -54,7 +64,13 @@ def stories() -> list[Story]:
     actual_plan = plan(Strategy.SIDE_BY_SIDE, keep_baseline=True)
     return [
         *found,
-        Story("side-by-side: promoted, baseline kept", actual_plan, FASTER, "promoted", (BASELINE, CANDIDATE)),
+        Story(
+            "side-by-side: promoted, baseline kept",
+            actual_plan,
+            FASTER,
+            "promoted",
+            (BASELINE, CANDIDATE),
+        ),
     ]
 
 
@@ -85,7 +101,9 @@ def guard(memory: MemoryWorld, story: Story) -> MemoryWorld:
         disk = memory.disk
         assert disk.text in (BASELINE_TEXT, CANDIDATE_TEXT)
         changed = disk.text != BASELINE_TEXT or set(disk.engines) != {BASELINE}
-        assert not changed or disk.revisions[0].text == BASELINE_TEXT, f"{where}: changed before it was recorded"
+        assert not changed or disk.revisions[0].text == BASELINE_TEXT, (
+            f"{where}: changed before it was recorded"
+        )
         if story.plan.strategy is Strategy.SIDE_BY_SIDE:
             serving = disk.engines.get(disk.routed)
             assert serving is not None, f"{where}: nothing serves"
@@ -113,13 +131,17 @@ def crashed_rollouts(story: Story) -> tuple[MemoryWorld, ...]:
     """What is left of a rollout that died, for every boundary it passes."""
     items: list[MemoryWorld] = []
     while (
-        left := until_crash(MemoryWorld(story.behaviours), story, lambda m: rollout(m, story), len(items) + 1)
+        left := until_crash(
+            MemoryWorld(story.behaviours), story, lambda m: rollout(m, story), len(items) + 1
+        )
     ) is not None:
         items.append(left)
     return tuple(items)
 
 
-def states_passed(memory: MemoryWorld, story: Story, act: Callable[[MemoryWorld], None]) -> list[MemoryWorld]:
+def states_passed(
+    memory: MemoryWorld, story: Story, act: Callable[[MemoryWorld], None]
+) -> list[MemoryWorld]:
     """What a death would leave at every boundary of ``act``: the disk as it is there."""
     passing = guard(memory.again(), story)
     inner = passing.watch
@@ -141,13 +163,17 @@ def standing(memory: MemoryWorld) -> tuple[object, ...]:
     return disk.text, disk.routed, engines, memory.live_revisions()
 
 
-def distinct(found: Iterable[MemoryWorld], told: Callable[[MemoryWorld], object]) -> list[MemoryWorld]:
+def distinct(
+    found: Iterable[MemoryWorld], told: Callable[[MemoryWorld], object]
+) -> list[MemoryWorld]:
     """One of each: a new command knows the disk alone, so what left the same disk has the same future."""
     entries: dict[object, MemoryWorld] = {}
     for memory in found:
         disk = memory.disk
         engines = tuple((i, e.phase, min(e.polls, 1)) for i, e in sorted(disk.engines.items()))
-        entries.setdefault((engines, disk.text, disk.routed, len(disk.revisions), told(memory)), memory)
+        entries.setdefault(
+            (engines, disk.text, disk.routed, len(disk.revisions), told(memory)), memory
+        )
     return list(entries.values())
 
 
@@ -165,8 +191,18 @@ def by_what_is_undone(memory: MemoryWorld) -> object:
     """Of a rollout a rollback asks only whether it was recorded, judged and ended; of a rollback, everything."""
     rows = []
     for op in memory.operations():
-        went = [name for name in op.done if op.plan.rollback.automatic or name in ("record", "judge")]
-        rows.append((op.id, op.ending, op.failure, tuple(went), op.begun if op.plan.rollback.automatic else ""))
+        went = [
+            name for name in op.done if op.plan.rollback.automatic or name in ("record", "judge")
+        ]
+        rows.append(
+            (
+                op.id,
+                op.ending,
+                op.failure,
+                tuple(went),
+                op.begun if op.plan.rollback.automatic else "",
+            )
+        )
     return tuple(rows)
 
 
@@ -174,7 +210,9 @@ def assert_at_rest(memory: MemoryWorld) -> None:
     assert memory.unfinished() is None
     assert None not in memory.endings()
     assert all(b.previous == a.digest for a, b in pairwise(memory.disk.ledger))
-    assert [r.number for r in memory.disk.revisions] == list(range(1, len(memory.disk.revisions) + 1))
+    assert [r.number for r in memory.disk.revisions] == list(
+        range(1, len(memory.disk.revisions) + 1)
+    )
 
 
 def assert_restored(memory: MemoryWorld, before: MemoryWorld) -> None:
@@ -225,7 +263,9 @@ def test_died_anywhere_and_run_again_it_ends_the_same(story):
         memory = finish(crashed, story, lambda memory: rollout(memory, story))
         where = f"died {crashed.trail[-1]} (boundary {len(crashed.trail)})"
         assert standing(memory) == standing(undisturbed), where
-        finished = [op.ending.value for op in memory.operations() if op.plan.kind.value == "rollout"]
+        finished = [
+            op.ending.value for op in memory.operations() if op.plan.kind.value == "rollout"
+        ]
         # A rollout that had just ended may be judged once more; it may not end otherwise.
         assert set(finished) == {story.ending}, where
         assert len(finished) == 1 or crashed.unfinished() is None, where
@@ -250,7 +290,9 @@ def test_died_anywhere_and_rolled_back_it_is_as_before(story):
             assert_restored(memory, crashed)
             memory.check_ledger()
     # While its two revisions are recorded before the first entry, and where a rejected rollout had already come back.
-    assert nothing_to_do <= 4, f"{nothing_to_do} of {len(scenarios)} scenarios had nothing to take back"
+    assert nothing_to_do <= 4, (
+        f"{nothing_to_do} of {len(scenarios)} scenarios had nothing to take back"
+    )
 
 
 @each_story
@@ -259,13 +301,17 @@ def test_died_anywhere_and_again_on_the_way_back_it_still_comes_back(story):
     scenarios = 0
     for crashed in distinct(actual_crashed_rollouts, by_what_is_undone):
         for twice in distinct(states_passed(crashed, story, way_back), by_ledger):
-            if twice.unfinished() is not None:  # else the first way back had not begun, or had ended
+            if (
+                twice.unfinished() is not None
+            ):  # else the first way back had not begun, or had ended
                 assert_restored(finish(twice, story, rollback), crashed)
                 scenarios += 1
     assert scenarios > 30, f"{scenarios} scenarios"
 
 
-@pytest.mark.parametrize("story", [s for s in STORIES if s.ending == "promoted"], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    "story", [s for s in STORIES if s.ending == "promoted"], ids=lambda s: s.name
+)
 def test_a_rollback_of_a_finished_rollout_that_dies_anywhere_goes_on(story):
     promoted = MemoryWorld(story.behaviours)
     rollout(promoted, story)
@@ -275,7 +321,11 @@ def test_a_rollback_of_a_finished_rollout_that_dies_anywhere_goes_on(story):
         if left.endings()[-1] != "rolled back":
             left = finish(left, story, rollback)
         assert_restored(left, promoted)
-        assert [r.text for r in left.disk.revisions] == [BASELINE_TEXT, CANDIDATE_TEXT, BASELINE_TEXT]
+        assert [r.text for r in left.disk.revisions] == [
+            BASELINE_TEXT,
+            CANDIDATE_TEXT,
+            BASELINE_TEXT,
+        ]
     assert boundary > 15, f"{boundary} scenarios"
 
 

@@ -48,7 +48,11 @@ THREE = revision(3, BASELINE_TEXT)
         (CANDIDATE_TEXT, None, Act.ALREADY),
         (BASELINE_TEXT, operation(), Act.RESUME),
         (CANDIDATE_TEXT, operation(), Act.RESUME),  # adopted, but not yet verified
-        (CANDIDATE_TEXT, BY_ITSELF, Act.RESUME),  # its own way back, which is what that rollout does next
+        (
+            CANDIDATE_TEXT,
+            BY_ITSELF,
+            Act.RESUME,
+        ),  # its own way back, which is what that rollout does next
     ],
 )
 def test_rollout(text, unfinished, act):
@@ -64,7 +68,10 @@ def test_rollout(text, unfinished, act):
         operation(plan(Strategy.SIDE_BY_SIDE, goal=OTHER_TEXT, spec=Spec("eagle3")), "rollout-7"),
         operation(BY_HAND.plan, "rollback-7"),
         operation(plan(Strategy.IN_PLACE, kind=Kind.ROLLBACK), "rollback-7"),
-        operation(operation(plan(Strategy.IN_PLACE, goal=OTHER_TEXT)).undo_plan(why="", automatic=True), "rollback-7"),
+        operation(
+            operation(plan(Strategy.IN_PLACE, goal=OTHER_TEXT)).undo_plan(why="", automatic=True),
+            "rollback-7",
+        ),
     ],
 )
 def test_a_rollout_beside_another_unfinished_operation_names_it(unfinished):
@@ -95,7 +102,9 @@ OTHERWISE = {
 )
 def test_an_unfinished_rollout_does_not_go_on_under_other_terms(text, terms, named):
     changes = {"strategy": Strategy.SIDE_BY_SIDE, **{term: OTHERWISE[term] for term in terms}}
-    with pytest.raises(Conflict, match=rf"rollout-1 of svc .* was planned with another {named}$") as caught:
+    with pytest.raises(
+        Conflict, match=rf"rollout-1 of svc .* was planned with another {named}$"
+    ) as caught:
         decide_rollout(plan(**changes), live(text), operation())
     assert "mpctl resume" in caught.value.hint
     assert "mpctl rollback" in caught.value.hint
@@ -104,8 +113,18 @@ def test_an_unfinished_rollout_does_not_go_on_under_other_terms(text, terms, nam
 @pytest.mark.parametrize(
     ("changes", "text", "unfinished", "act"),
     [
-        ({"ready_timeout_s": 7.0, "why": "again"}, BASELINE_TEXT, operation(), Act.RESUME),  # no terms of the change
-        ({"baseline": CANDIDATE_TEXT}, CANDIDATE_TEXT, operation(), Act.RESUME),  # read after it was adopted
+        (
+            {"ready_timeout_s": 7.0, "why": "again"},
+            BASELINE_TEXT,
+            operation(),
+            Act.RESUME,
+        ),  # no terms of the change
+        (
+            {"baseline": CANDIDATE_TEXT},
+            CANDIDATE_TEXT,
+            operation(),
+            Act.RESUME,
+        ),  # read after it was adopted
         (OTHERWISE, CANDIDATE_TEXT, BY_ITSELF, Act.RESUME),  # a way back has no terms
         (OTHERWISE, CANDIDATE_TEXT, None, Act.ALREADY),
         (OTHERWISE, BASELINE_TEXT, None, Act.OPEN),
@@ -146,11 +165,26 @@ def back(text, unfinished=None, last=PROMOTED, revisions=(ONE, TWO), to=None, lo
     ],
 )
 def test_rollback_opens_a_plan_to_a_revision(text, last, revisions, to, target):
-    decision = back(text, last=last, revisions=revisions, to=to, serving=NGRAM if text != BASELINE_TEXT else NONE)
+    decision = back(
+        text,
+        last=last,
+        revisions=revisions,
+        to=to,
+        serving=NGRAM if text != BASELINE_TEXT else NONE,
+    )
     assert decision.act is Act.OPEN
     opened, wanted = decision.plan, revisions[target - 1]
-    assert (opened.kind, opened.goal.number, opened.goal.text) == (Kind.ROLLBACK, target, wanted.text)
-    assert (opened.baseline.text, opened.spec, opened.rollback.undoes, opened.rollback.automatic) == (
+    assert (opened.kind, opened.goal.number, opened.goal.text) == (
+        Kind.ROLLBACK,
+        target,
+        wanted.text,
+    )
+    assert (
+        opened.baseline.text,
+        opened.spec,
+        opened.rollback.undoes,
+        opened.rollback.automatic,
+    ) == (
         text,
         wanted.spec,
         None,
@@ -178,18 +212,26 @@ def test_rollback_says_what_it_leaves(text, serving, spec):
         (BASELINE_TEXT, ended(BY_HAND), None),
         (BASELINE_TEXT, ended(BY_HAND), 1),
         (BASELINE_TEXT, None, 3),
-        (OTHER_TEXT, PROMOTED, None),  # another writer's change that leaves the speculation as it was
+        (
+            OTHER_TEXT,
+            PROMOTED,
+            None,
+        ),  # another writer's change that leaves the speculation as it was
     ],
 )
 def test_already_so_when_the_live_engine_says_so(text, last, to):
-    assert back(text, last=last, revisions=(ONE, TWO, THREE), to=to, serving=NONE).act is Act.ALREADY
+    assert (
+        back(text, last=last, revisions=(ONE, TWO, THREE), to=to, serving=NONE).act is Act.ALREADY
+    )
 
 
 @pytest.mark.parametrize("to", [None, 1])
 def test_a_manifest_that_its_engine_does_not_follow_is_no_rollback(to):
     with pytest.raises(Conflict, match="has the manifest of revision 1, but its engine runs ngram"):
         back(BASELINE_TEXT, to=to, serving=NGRAM)
-    with pytest.raises(Conflict, match="has the manifest of revision 1, but no engine is ready to confirm it"):
+    with pytest.raises(
+        Conflict, match="has the manifest of revision 1, but no engine is ready to confirm it"
+    ):
         back(BASELINE_TEXT, to=to, serving=None)
 
 
@@ -237,9 +279,18 @@ def test_rollback_undoes_what_is_unfinished(to):
     decision = back(CANDIDATE_TEXT, unfinished, to=to)
     assert decision.act is Act.OPEN
     opened = decision.plan
-    assert (opened.rollback.undoes, opened.strategy, opened.ready_timeout_s) == ("rollout-1", Strategy.IN_PLACE, 7.0)
+    assert (opened.rollback.undoes, opened.strategy, opened.ready_timeout_s) == (
+        "rollout-1",
+        Strategy.IN_PLACE,
+        7.0,
+    )
     assert (opened.baseline, opened.goal) == (unfinished.plan.goal, unfinished.plan.baseline)
-    assert (opened.goal.number, opened.spec, opened.baseline_spec, opened.rollback.automatic) == (1, NONE, NGRAM, False)
+    assert (opened.goal.number, opened.spec, opened.baseline_spec, opened.rollback.automatic) == (
+        1,
+        NONE,
+        NGRAM,
+        False,
+    )
 
 
 @pytest.mark.parametrize("unfinished", [BY_HAND, BY_ITSELF])
@@ -256,7 +307,9 @@ def test_rollback_elsewhere_than_the_unfinished_operation_names_it(unfinished):
 
 
 @pytest.mark.parametrize("unfinished", [UNDONE, BY_HAND])
-def test_a_foreign_change_over_an_unfinished_operation_is_overwritten_by_an_exact_rollback_alone(unfinished):
+def test_a_foreign_change_over_an_unfinished_operation_is_overwritten_by_an_exact_rollback_alone(
+    unfinished,
+):
     forced = back(OTHER_TEXT, unfinished, exact=True).plan
     assert (forced.overwrites, forced.baseline.text, forced.goal.number) == (True, OTHER_TEXT, 1)
     assert forced.rollback.undoes == unfinished.id
@@ -268,7 +321,11 @@ def test_a_foreign_change_over_an_unfinished_operation_is_overwritten_by_an_exac
     ("asked", "last", "chosen"),
     [
         (None, PROMOTED, Strategy.SIDE_BY_SIDE),
-        (None, operation(plan(Strategy.IN_PLACE, **RECORDED), ending=Ending.PROMOTED), Strategy.IN_PLACE),
+        (
+            None,
+            operation(plan(Strategy.IN_PLACE, **RECORDED), ending=Ending.PROMOTED),
+            Strategy.IN_PLACE,
+        ),
         (
             Strategy.SIDE_BY_SIDE,
             operation(plan(Strategy.IN_PLACE, **RECORDED), ending=Ending.PROMOTED),
@@ -285,7 +342,10 @@ def test_an_unfinished_rollback_is_planned_anew_when_downtime_is_accepted():
         decision = accepting_downtime(back(BASELINE_TEXT, unfinished))
         assert decision.act is Act.OPEN
         assert (decision.plan.goal, decision.plan.downtime) == (unfinished.plan.goal, True)
-        assert (decision.plan.rollback.undoes, decision.plan.rollback.automatic) == (unfinished.id, False)
+        assert (decision.plan.rollback.undoes, decision.plan.rollback.automatic) == (
+            unfinished.id,
+            False,
+        )
         again = operation(decision.plan, "rollback-3")
         assert accepting_downtime(back(BASELINE_TEXT, again)).act is Act.RESUME
 
@@ -293,4 +353,7 @@ def test_an_unfinished_rollback_is_planned_anew_when_downtime_is_accepted():
 @pytest.mark.parametrize(("done", "instant"), [({}, True), ({"unshift": {}}, False)])
 def test_the_retained_baseline_gets_the_traffic_again_only_while_it_has_it(done, instant):
     going = replace(BY_HAND, plan=changed(BY_HAND.plan, uses_retained_baseline=True), done=done)
-    assert accepting_downtime(back(BASELINE_TEXT, going)).plan.rollback.uses_retained_baseline is instant
+    assert (
+        accepting_downtime(back(BASELINE_TEXT, going)).plan.rollback.uses_retained_baseline
+        is instant
+    )

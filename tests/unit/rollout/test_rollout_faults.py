@@ -50,7 +50,9 @@ def test_a_node_that_is_drained_while_measuring_ends_with_the_baseline(strategy,
 
     def drain():
         for arm, engine in list(memory.disk.engines.items()):
-            memory.disk.engines[arm] = replace(engine, counters=type(engine.counters)(generation_tokens=0.0))
+            memory.disk.engines[arm] = replace(
+                engine, counters=type(engine.counters)(generation_tokens=0.0)
+            )
         raise MpctlError("no answer from the engine: its pod was evicted")
 
     at_block(memory, number, drain)
@@ -81,7 +83,9 @@ def test_counters_that_go_backwards_are_named_and_decide_nothing(strategy):
     assert list(memory.disk.engines) == [BASELINE]
 
 
-@pytest.mark.parametrize("jump", [timedelta(days=1), timedelta(days=-1)], ids=["forward", "backward"])
+@pytest.mark.parametrize(
+    "jump", [timedelta(days=1), timedelta(days=-1)], ids=["forward", "backward"]
+)
 def test_a_clock_that_is_set_ends_no_wait_and_prolongs_none(monkeypatch, jump):
     class Set(datetime):
         moved = timedelta()
@@ -102,7 +106,13 @@ def test_a_clock_that_is_set_ends_no_wait_and_prolongs_none(monkeypatch, jump):
 def newer(memory):
     """What a newer mpctl appends: a format that this one does not know."""
     last = memory.disk.ledger[-1]
-    entry = Entry.after(last, at=memory.context.clock.now(), operation="rollout-9", event=Event.OPENED, who="new@there")
+    entry = Entry.after(
+        last,
+        at=memory.context.clock.now(),
+        operation="rollout-9",
+        event=Event.OPENED,
+        who="new@there",
+    )
     return {**entry.to_record(), "format": entry.format + 1}
 
 
@@ -118,8 +128,14 @@ def test_a_ledger_that_a_newer_mpctl_continued_is_refused_by_name_on_both_platfo
     for entry in memory.disk.ledger:
         store.append(entry)
     number = len(lines) + 1
-    labels = {"mpctl.dev/service": "svc", "mpctl.dev/part": "ledger", "app.kubernetes.io/managed-by": "mpctl"}
+    labels = {
+        "mpctl.dev/service": "svc",
+        "mpctl.dev/part": "ledger",
+        "app.kubernetes.io/managed-by": "mpctl",
+    }
     metadata = {"name": f"mpctl-svc.ledger-{number}", "labels": labels}
-    api.create(CONTROLLER_REVISION, {"metadata": metadata, "revision": number, "data": newer(memory)})
+    api.create(
+        CONTROLLER_REVISION, {"metadata": metadata, "revision": number, "data": newer(memory)}
+    )
     with pytest.raises(MpctlError, match=rf"mpctl-svc.ledger-{number}: .*newer mpctl"):
         store.entries()

@@ -12,7 +12,16 @@ from dataclasses import replace
 
 import pytest
 from fake_api import FakeApi
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, OTHER_TEXT, Behaviour, Crash, MemoryWorld, plan
+from world import (
+    BASELINE_TEXT,
+    CANDIDATE_TEXT,
+    FASTER,
+    OTHER_TEXT,
+    Behaviour,
+    Crash,
+    MemoryWorld,
+    plan,
+)
 
 from mpctl.errors import MpctlError, Tampered
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
@@ -36,9 +45,13 @@ class Clustered(MemoryWorld):
     def __init__(self, behaviours, disk=None, prompts=None, api=None):
         super().__init__(behaviours, disk, prompts)
         self.api = api or FakeApi()
-        self.context = replace(self.context, store=KubernetesStore(self.api, "chat", "svc", "somebody@here"))
+        self.context = replace(
+            self.context, store=KubernetesStore(self.api, "chat", "svc", "somebody@here")
+        )
         if api is None:
-            self.context.store.save("workload-1", "workload", self.disk.records["workload-1", "workload"])
+            self.context.store.save(
+                "workload-1", "workload", self.disk.records["workload-1", "workload"]
+            )
 
     def fork(self):
         """A new command on a copy of what is left."""
@@ -76,9 +89,18 @@ def configmaps(memory):
 
 def hostile(item, other):
     """Every field of a record's ConfigMap, changed by hand."""
-    for name, value in (("operation", "rollout-9"), ("name", "other"), ("sha256", "0" * 64), ("pieces", "0" * 64)):
+    for name, value in (
+        ("operation", "rollout-9"),
+        ("name", "other"),
+        ("sha256", "0" * 64),
+        ("pieces", "0" * 64),
+    ):
         yield f"data.{name}", {**item, "data": {**item["data"], name: value}}
-    for name, value in (("another record", other["binaryData"]["record"]), ("nothing", ""), ("no base64", "%")):
+    for name, value in (
+        ("another record", other["binaryData"]["record"]),
+        ("nothing", ""),
+        ("no base64", "%"),
+    ):
         yield f"binaryData: {name}", {**item, "binaryData": {"record": value}}
     packed = KubernetesStore(api := FakeApi(), "chat", "svc", "mallory")
     packed.save(item["data"]["operation"], item["data"]["name"], {"forged": True})
@@ -91,9 +113,13 @@ def test_nothing_that_a_writer_of_configmaps_changes_is_obeyed(halfway):
     assert records.keys() == {"workload-1", "rollout-1"}
     attempts, named = 0, 0
     for name, item in records.items():
-        for what, forged in hostile(item, records["workload-1" if name != "workload-1" else "rollout-1"]):
+        for what, forged in hostile(
+            item, records["workload-1" if name != "workload-1" else "rollout-1"]
+        ):
             memory = halfway.fork()
-            forged["metadata"] = {k: v for k, v in forged["metadata"].items() if k != "managedFields"}
+            forged["metadata"] = {
+                k: v for k, v in forged["metadata"].items() if k != "managedFields"
+            }
             memory.api.apply(CONFIG_MAP, forged, force=True, as_="mallory")
             try:
                 done = runner.run(memory.context, memory.unfinished())
@@ -105,7 +131,11 @@ def test_nothing_that_a_writer_of_configmaps_changes_is_obeyed(halfway):
             if ending is Ending.PROMOTED:  # what was changed is not read: the true record decided
                 continue
             named += 1
-            assert "tampering: ConfigMap chat/" in detail or "is missing" in detail or "not found" in detail, (
+            assert (
+                "tampering: ConfigMap chat/" in detail
+                or "is missing" in detail
+                or "not found" in detail
+            ), (
                 name,
                 what,
                 detail,
@@ -125,7 +155,10 @@ def test_a_removed_record_is_named_or_was_no_newest_state(halfway):
             ending, detail = done.ending, done.detail
         except MpctlError as error:
             ending, detail = None, error.message
-        assert ending is Ending.PROMOTED or f"ConfigMap chat/{item['metadata']['name']} is missing" in detail, name
+        assert (
+            ending is Ending.PROMOTED
+            or f"ConfigMap chat/{item['metadata']['name']} is missing" in detail
+        ), name
         assert memory.disk.text in RECORDED
 
 
@@ -152,13 +185,17 @@ def forged_rollback(memory, **changes):
     ).to_record()
     data = {"plan": {**honest, **changes}}
     last, now = memory.disk.ledger[-1], memory.context.clock.now()
-    entry = Entry.after(last, at=now, operation="rollback-2", event=Event.OPENED, who="somebody@here", data=data)
+    entry = Entry.after(
+        last, at=now, operation="rollback-2", event=Event.OPENED, who="somebody@here", data=data
+    )
     memory.disk.ledger.append(entry)
 
 
 def promoted():
     memory = MemoryWorld({**FASTER, EVIL: Behaviour(), OTHER_TEXT: Behaviour()})
-    assert runner.run(memory.context, runner.open_plan(memory.context, plan(Strategy.SIDE_BY_SIDE))).ending
+    assert runner.run(
+        memory.context, runner.open_plan(memory.context, plan(Strategy.SIDE_BY_SIDE))
+    ).ending
     return memory
 
 
@@ -208,7 +245,9 @@ def test_a_forged_plan_writes_no_manifest_that_is_not_recorded(changes, act):
             runner.run(memory.context, opened)
     message = caught.value.message
     assert "revision" in message or "entry" in message, message
-    assert isinstance(caught.value, Tampered) or "is lost" in message or "is damaged" in message, message
+    assert isinstance(caught.value, Tampered) or "is lost" in message or "is damaged" in message, (
+        message
+    )
     assert memory.disk.text == CANDIDATE_TEXT
 
 

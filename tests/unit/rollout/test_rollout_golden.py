@@ -18,7 +18,17 @@ from rolling import ROUTE, SCALING, RollingWorld
 from test_rollout_restart import FRESH_TEXT, SOUND
 from test_rollout_traffic import wanted
 from test_rollout_users import LOAD, SCALED
-from world import BASELINE_TEXT, BROKEN, CANDIDATE_TEXT, FASTER, NGRAM, NONE, SLOWER, MemoryWorld, plan
+from world import (
+    BASELINE_TEXT,
+    BROKEN,
+    CANDIDATE_TEXT,
+    FASTER,
+    NGRAM,
+    NONE,
+    SLOWER,
+    MemoryWorld,
+    plan,
+)
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.block import Block
@@ -45,8 +55,13 @@ def coins_of_the_files(monkeypatch):
     """Which arm goes first is no part of a form: here the tosses are those with which the files were written."""
 
     def order(arms, cells, repeat, *, seed):
-        tosses = {cell: hashlib.sha256(f"{seed}\n{cell.key}\n{repeat}".encode()).digest()[0] % 2 for cell in cells}
-        return tuple((cell, arm) for cell in cells for arm in (arms[::-1] if tosses[cell] else arms))
+        tosses = {
+            cell: hashlib.sha256(f"{seed}\n{cell.key}\n{repeat}".encode()).digest()[0] % 2
+            for cell in cells
+        }
+        return tuple(
+            (cell, arm) for cell in cells for arm in (arms[::-1] if tosses[cell] else arms)
+        )
 
     monkeypatch.setattr(measurement_records, "round_order", order)
 
@@ -134,10 +149,17 @@ def result_type(step):
 def stored(memory):
     """A service's state as it is stored: its ledger, its revisions and one record of each form. The load client's
     times are kept for people: no version reads them."""
-    forms = {name.partition("-")[0]: [operation, name, r] for (operation, name), r in memory.disk.records.items()}
+    forms = {
+        name.partition("-")[0]: [operation, name, r]
+        for (operation, name), r in memory.disk.records.items()
+    }
     forms.pop("bench", None)
     ledger = [json.loads(entry.to_line()) for entry in memory.disk.ledger]
-    return ledger, [revision.to_record() for revision in memory.disk.revisions], [forms[form] for form in sorted(forms)]
+    return (
+        ledger,
+        [revision.to_record() for revision in memory.disk.revisions],
+        [forms[form] for form in sorted(forms)],
+    )
 
 
 def parts(name):
@@ -172,7 +194,11 @@ def without_figures(value):
     left_out = {"policy"} | Calibration.GONE
     fields = {name: without_figures(item) for name, item in value.items() if name not in left_out}
     if "rules" in value:
-        fields["rules"] = {rule["rule"]: rule["outcome"] for rule in value["rules"] if rule["rule"] not in GONE_RULES}
+        fields["rules"] = {
+            rule["rule"]: rule["outcome"]
+            for rule in value["rules"]
+            if rule["rule"] not in GONE_RULES
+        }
     return fields
 
 
@@ -192,7 +218,10 @@ def without_gone_limits(plan):
 def test_an_operation_leaves_what_it_always_left(journey):
     now = stored(JOURNEYS[journey]())
     golden = tuple([json.loads(line) for line in lines] for lines in parts(journey))
-    now, golden = (without_figures([list(map(without_chain, ledger)), *others]) for ledger, *others in (now, golden))
+    now, golden = (
+        without_figures([list(map(without_chain, ledger)), *others])
+        for ledger, *others in (now, golden)
+    )
     assert without_later_fields(list(now), list(golden)) == list(golden)
 
 
@@ -202,7 +231,9 @@ def test_what_services_have_is_read_and_written_as_it_is(journey):
     entries = read_ledger("".join(f"{line}\n" for line in ledger), where=journey)
     assert [entry.to_line() for entry in entries] == ledger
     for operation in operations(entries):
-        (opened,) = [e for e in entries if e.operation == operation.id and e.event.value == "opened"]
+        (opened,) = [
+            e for e in entries if e.operation == operation.id and e.event.value == "opened"
+        ]
         written = without_gone_limits(opened.data["plan"])
         assert without_later_fields(operation.plan.to_record(), written) == written
         steps = {
@@ -214,7 +245,9 @@ def test_what_services_have_is_read_and_written_as_it_is(journey):
             read = operation.result(name, result_type(steps[name]))
             assert without_later_fields(encode(read), result) == result
     for line in revisions:
-        assert json.dumps(Revision.from_record(json.loads(line)).to_record(), sort_keys=True) == line
+        assert (
+            json.dumps(Revision.from_record(json.loads(line)).to_record(), sort_keys=True) == line
+        )
     for _, name, record in map(json.loads, records):
         kind = RECORDS.get(name.partition("-")[0])
         if kind is not None:
@@ -239,5 +272,7 @@ def revisions():
 def test_a_ledger_of_an_earlier_version_is_refused_with_what_to_do(number):
     ledger, _, _ = parts("promoted-side-by-side")
     earlier = ledger[0].replace(f'"format": {FORMAT}', f'"format": {number}')
-    with pytest.raises(MpctlError, match=rf"^ledger:1: .*format {number} of an earlier mpctl: finish or roll back"):
+    with pytest.raises(
+        MpctlError, match=rf"^ledger:1: .*format {number} of an earlier mpctl: finish or roll back"
+    ):
         read_ledger(earlier + "\n", where="ledger")

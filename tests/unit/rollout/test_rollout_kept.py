@@ -75,7 +75,9 @@ def test_a_kept_arm_that_does_not_serve_any_more_is_no_obstacle():
     kept(memory)
     plan_back = memory.decide_back().plan
     del memory.disk.engines[BESIDE]
-    changed_plan_back = changed(plan_back, scaling=SCALING, route=ROUTE, uses_retained_baseline=True)
+    changed_plan_back = changed(
+        plan_back, scaling=SCALING, route=ROUTE, uses_retained_baseline=True
+    )
     runner.run(memory.context, runner.open_plan(memory.context, changed_plan_back))
     check(memory, BASELINE_TEXT)
     assert memory.disk.sent == []
@@ -86,7 +88,9 @@ def test_a_kept_arm_that_ended_after_it_got_the_traffic_loses_it_again():
     promoted = guard(RollingWorld(FASTER))
     kept(promoted)
     memory = promoted.again()
-    memory.watch = lambda where: memory.die_at(len(memory.trail)) if where == "after shift" else None
+    memory.watch = lambda where: (
+        memory.die_at(len(memory.trail)) if where == "after shift" else None
+    )
     with pytest.raises(Crash):
         rollback(memory)
     again = memory.again()
@@ -170,7 +174,9 @@ def test_an_old_arm_that_can_neither_be_kept_nor_stopped_does_not_undo_the_promo
     kept(memory)
     check(memory, CANDIDATE_TEXT)
     assert memory.endings() == ["promoted"]
-    assert any("still runs beside the service: the API server" in line for line in memory.progress.lines)
+    assert any(
+        "still runs beside the service: the API server" in line for line in memory.progress.lines
+    )
 
 
 def test_a_next_rollout_ends_the_kept_arm_first_and_retire_ends_it_alone():
@@ -182,7 +188,12 @@ def test_a_next_rollout_ends_the_kept_arm_first_and_retire_ends_it_alone():
     done = runner.run(memory.context, runner.open_plan(memory.context, retire))
     assert done.ending is Ending.RETIRED
     check(memory, CANDIDATE_TEXT)
-    back = wanted(baseline=CANDIDATE_TEXT, goal=BASELINE_TEXT, deletes_retained_baseline=True, traffic_steps=())
+    back = wanted(
+        baseline=CANDIDATE_TEXT,
+        goal=BASELINE_TEXT,
+        deletes_retained_baseline=True,
+        traffic_steps=(),
+    )
     runner.run(other.context, runner.open_plan(other.context, back))
     check(other, BASELINE_TEXT)
     assert list(other.operations()[-1].done)[:3] == ["record", "pin", "release"]

@@ -34,13 +34,17 @@ class Drafting(MemoryWorld):
             engine = self.disk.engines[arm_id]
             if engine.manifest == CANDIDATE_TEXT:
                 count = len(result.requests)
-                self.disk.engines[arm_id] = replace(engine, counters=self._drafted(engine.counters, count))
+                self.disk.engines[arm_id] = replace(
+                    engine, counters=self._drafted(engine.counters, count)
+                )
             return result
 
         self.meter.run = run
 
     def _drafted(self, counters, answers):
-        drafts, accepted = ((engine_total or 0.0) for engine_total in self.disk.failed.get("drafted", (0.0, 0.0)))
+        drafts, accepted = (
+            (engine_total or 0.0) for engine_total in self.disk.failed.get("drafted", (0.0, 0.0))
+        )
         drafts, accepted = drafts + self.each[0] * answers, accepted + self.each[1] * answers
         self.disk.failed["drafted"] = (drafts, accepted)
         return replace(
@@ -81,7 +85,9 @@ def test_a_mismatched_draft_stops_the_rollout_and_the_service_comes_back(strateg
     ):
         assert name in done.detail
     assert memory.disk.text == BASELINE_TEXT
-    assert {i: e.phase for i, e in memory.disk.engines.items()} == {Arm(BASELINE_TEXT).id: Phase.READY}
+    assert {i: e.phase for i, e in memory.disk.engines.items()} == {
+        Arm(BASELINE_TEXT).id: Phase.READY
+    }
     assert memory.endings() == ["failed", "rolled back"]
     assert "1.5% of 1800 drafts" in entry(memory, Event.FAILED, "match").data["reason"]
 

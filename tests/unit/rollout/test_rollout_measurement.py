@@ -11,7 +11,18 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, PROMPTS, SLOWER, TOKENS, WORKLOAD, Crash, MemoryWorld, plan
+from world import (
+    BASELINE_TEXT,
+    CANDIDATE_TEXT,
+    FASTER,
+    PROMPTS,
+    SLOWER,
+    TOKENS,
+    WORKLOAD,
+    Crash,
+    MemoryWorld,
+    plan,
+)
 
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.answers import Answer
@@ -56,15 +67,21 @@ def sent_to(memory, manifest):
 
 
 @both
-@pytest.mark.parametrize(("behaviours", "ending"), [(FASTER, Ending.PROMOTED), (SLOWER, Ending.REJECTED)])
+@pytest.mark.parametrize(
+    ("behaviours", "ending"), [(FASTER, Ending.PROMOTED), (SLOWER, Ending.REJECTED)]
+)
 def test_a_clear_case_ends_before_the_last_round(strategy, behaviours, ending):
     memory = world_with(replace(LONG, concurrency=(1,)), behaviours)
     done = rollout(memory, strategy)
     assert done.ending is ending
-    result = done.result("measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-candidate", MeasuredRounds)
+    result = done.result(
+        "measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-candidate", MeasuredRounds
+    )
     assert result.rounds < 12
     assert result.ended == f"the gate decided after {result.rounds} of 12 rounds"
-    looks = [name for op, name in memory.disk.records if op == done.id and name.startswith("interim-")]
+    looks = [
+        name for op, name in memory.disk.records if op == done.id and name.startswith("interim-")
+    ]
     assert looks == [f"interim-{n}" for n in range(1, result.rounds + 1)]
     assert len(sent_to(memory, CANDIDATE_TEXT)) < len(set(sent_to(memory, BASELINE_TEXT))) or (
         strategy is Strategy.SIDE_BY_SIDE
@@ -98,7 +115,9 @@ def test_an_interim_analysis_says_the_same_when_it_is_repeated():
     done = rollout(memory)
     measured = records_of(memory.context, done)
     for number in range(1, done.result("measure", MeasuredRounds).rounds + 1):
-        assert encode(measured.interim(number)[1]) == memory.disk.records[done.id, f"interim-{number}"]
+        assert (
+            encode(measured.interim(number)[1]) == memory.disk.records[done.id, f"interim-{number}"]
+        )
 
 
 @both
@@ -109,7 +128,10 @@ def test_what_is_shown_later_is_what_was_judged(strategy):
     done = rollout(memory, strategy)
     measured = records_of(memory.context, done)
     run = measured.judged()
-    counts = {arm: sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in ("baseline", "candidate")}
+    counts = {
+        arm: sum(len(b.samples) for b in run.blocks if b.arm == arm)
+        for arm in ("baseline", "candidate")
+    }
     assert counts["baseline"] == counts["candidate"] > 0
     _, verdict = judge_run(run, rounds=measured.rounds(), planned=run.planned)
     assert verdict == verdict_of(done)
@@ -123,8 +145,14 @@ def test_after_each_round_the_progress_names_time_and_intervals(strategy):
     done = rollout(memory, strategy)
     judged = [p for p in memory.progress.rounds if p.verdict]
     assert [p.number for p in judged] == list(range(1, len(judged) + 1))
-    assert all(p.at_most == 12 and p.elapsed_s > 0 and 0 <= p.remaining_s <= 30 - p.elapsed_s for p in judged)
-    assert [name for name, _, _ in judged[-1].figures] == ["throughput ratio", "time-per-token ratio"]
+    assert all(
+        p.at_most == 12 and p.elapsed_s > 0 and 0 <= p.remaining_s <= 30 - p.elapsed_s
+        for p in judged
+    )
+    assert [name for name, _, _ in judged[-1].figures] == [
+        "throughput ratio",
+        "time-per-token ratio",
+    ]
     assert judged[-1].verdict.startswith("promote")
     assert done.ending is Ending.PROMOTED
 
@@ -179,7 +207,8 @@ def test_the_times_of_the_client_are_kept_without_its_texts():
     rows = json.loads(gzip.decompress(base64.b64decode(packed["data"])))
     assert [row[3] for row in rows] == [TOKENS] * 4
     everything = json.dumps(
-        [list(memory.disk.records.items()), [e.to_record() for e in memory.disk.ledger]], default=str
+        [list(memory.disk.records.items()), [e.to_record() for e in memory.disk.ledger]],
+        default=str,
     )
     assert not any(prompt in everything for prompt in PROMPTS)
 
@@ -198,9 +227,14 @@ def test_a_rollout_that_still_measures_is_resumed_with_the_same_prompts_only(str
         runner.run(memory.context, runner.open_plan(memory.context, plan(strategy)))
     for prompts in ({}, {"edits": (*PROMPTS, "one more")}, {"other": PROMPTS}):
         without = MemoryWorld(FASTER, memory.disk.copy(), prompts)
-        with pytest.raises(InputError, match=r"its prompts of edits are stored as digests only") as caught:
+        with pytest.raises(
+            InputError, match=r"its prompts of edits are stored as digests only"
+        ) as caught:
             runner.run(without.context, without.unfinished())
-        assert "mpctl resume --prompts edits=FILE; mpctl rollback restores the service" in caught.value.hint
+        assert (
+            "mpctl resume --prompts edits=FILE; mpctl rollback restores the service"
+            in caught.value.hint
+        )
         assert without.trail == []  # refused before anything was done
     again = memory.again()
     assert runner.run(again.context, again.unfinished()).ending is Ending.PROMOTED
@@ -256,7 +290,10 @@ def test_a_block_that_lost_a_pod_is_sent_again_as_new_to_the_prefix_cache():
     assert lost == again
     assert lost_salt != again_salt
     assert [salt for _, salt in meter.asked].count(again_salt) == 1
-    assert any("pod-1 was deleted; the block is invalid and is sent again" in line for line in memory.progress.lines)
+    assert any(
+        "pod-1 was deleted; the block is invalid and is sent again" in line
+        for line in memory.progress.lines
+    )
     assert records_of(memory.context, done).rounds() == WORKLOAD.repeats
 
 
@@ -280,7 +317,9 @@ def test_an_engine_that_moved_to_another_node_is_warmed_up_again_and_named():
     memory.context.meter.send, memory.context.platform.state = send, state
     rollout(memory)
     (warmup,) = {prompts for address, prompts in sent[:1]}
-    assert {address for address, prompts in sent if prompts == warmup} == {address for address, _ in sent}
+    assert {address for address, prompts in sent if prompts == warmup} == {
+        address for address, _ in sent
+    }
     first = next(prompts for address, prompts in sent if address.startswith("http://b-"))
     assert first == warmup
     for arm in ("baseline", "candidate"):
@@ -292,7 +331,12 @@ def test_a_block_that_is_lost_twice_ends_the_measurement():
     memory = MemoryWorld(FASTER)
     memory.context = replace(memory.context, meter=LosesOneBlock(memory.meter, always=True))
     assert rollout(memory).ending is Ending.FAILED
-    assert memory.progress.lines.count("load Job ns/x: pod-1 was deleted; the block is invalid and is sent again") == 1
+    assert (
+        memory.progress.lines.count(
+            "load Job ns/x: pod-1 was deleted; the block is invalid and is sent again"
+        )
+        == 1
+    )
 
 
 def test_an_interrupted_measurement_keeps_its_order():
@@ -328,21 +372,28 @@ def test_a_sealed_block_is_never_sent_again():
         victim.watch = watch
         open_one = victim.unfinished()
         try:
-            done = runner.run(victim.context, open_one or runner.open_plan(victim.context, plan(Strategy.SIDE_BY_SIDE)))
+            done = runner.run(
+                victim.context,
+                open_one or runner.open_plan(victim.context, plan(Strategy.SIDE_BY_SIDE)),
+            )
             ending = done.ending
         except Crash:
             memory = victim.again()
         assert not sealed & set(victim.meter.sent)
         blocks = records_of(victim.again().context, victim.operations()[0]).blocks()
         manifests = {"baseline": BASELINE_TEXT, "candidate": CANDIDATE_TEXT}
-        now = {(manifests[b.arm], prompt) for b in blocks for prompt in LONG.slice(b.cell, b.repeat)}
+        now = {
+            (manifests[b.arm], prompt) for b in blocks for prompt in LONG.slice(b.cell, b.repeat)
+        }
         assert ending or len(now) > len(sealed)
         sealed = now
     assert attempts > 2
     assert ending is Ending.PROMOTED
 
 
-@pytest.mark.parametrize(("argv", "revision"), [((), ""), (("--revision", "abc"), "abc"), (("--revision=abc",), "abc")])
+@pytest.mark.parametrize(
+    ("argv", "revision"), [((), ""), (("--revision", "abc"), "abc"), (("--revision=abc",), "abc")]
+)
 def test_where_the_load_client_is_elsewhere_the_platform_tells_the_device_and_the_arguments_the_revision(
     argv, revision
 ):
@@ -359,7 +410,9 @@ def test_where_the_load_client_is_elsewhere_the_platform_tells_the_device_and_th
 def strict(memory, strategy=Strategy.SIDE_BY_SIDE, **changes):
     """A rollout whose policy asks for failures to be ruled out."""
     policy = Policy(**{"max_failed_excess": 0.05, **changes})
-    return runner.run(memory.context, runner.open_plan(memory.context, plan(strategy, policy=policy)))
+    return runner.run(
+        memory.context, runner.open_plan(memory.context, plan(strategy, policy=policy))
+    )
 
 
 def errors_of(done):
@@ -373,7 +426,9 @@ def test_failures_are_ruled_out_by_untimed_requests_before_the_rounds(strategy):
     done = strict(memory, strategy)
     assert {count for _, count, _ in memory.meter.asked} == {64} and len(memory.meter.asked) == 2
     assert done.ending is Ending.PROMOTED
-    assert errors_of(done).message.startswith("0 of 72 requests failed, 0 of 72 on the baseline, 64 of them before")
+    assert errors_of(done).message.startswith(
+        "0 of 72 requests failed, 0 of 72 on the baseline, 64 of them before"
+    )
 
 
 def test_a_policy_that_allows_every_failure_sends_nothing_before_the_rounds():
@@ -397,7 +452,9 @@ def failing_every(memory, share):
         answers = ask(endpoint, asks, **options)
         if memory.meter.asked[-1][0] == BASELINE_TEXT:
             return answers
-        return tuple(Answer(error="HTTP 500") if next(numbers) % share == 0 else answer for answer in answers)
+        return tuple(
+            Answer(error="HTTP 500") if next(numbers) % share == 0 else answer for answer in answers
+        )
 
     memory.meter.ask = failing
 
@@ -410,13 +467,17 @@ def test_a_candidate_that_answers_no_request_of_a_block_is_taken_back_with_the_e
         sent = send(endpoint, order)
         if memory.meter.salts[-1][0] == BASELINE_TEXT:
             return sent
-        requests = tuple(replace(request, error="HTTP 400: no such role") for request in sent.result.requests)
+        requests = tuple(
+            replace(request, error="HTTP 400: no such role") for request in sent.result.requests
+        )
         return replace(sent, result=replace(sent.result, requests=requests))
 
     memory.meter.send = failing
     rollout(memory)
     assert memory.endings() == ["failed", "rolled back"]
-    (reason,) = [entry.data["reason"] for entry in memory.disk.ledger if entry.event is Event.FAILED]
+    (reason,) = [
+        entry.data["reason"] for entry in memory.disk.ledger if entry.event is Event.FAILED
+    ]
     assert "of the candidate (" in reason
     assert "requests failed, the first with HTTP 400: no such role" in reason
 
@@ -446,7 +507,10 @@ def warming(memory, tau):
         excess = 0.0 if manifest == BASELINE_TEXT else 1.0
         noise = random.Random(f"{first} {manifest}")
         return tuple(
-            replace(answer, seconds=(1 + excess * math.exp(-number / tau)) * math.exp(noise.gauss(0.0, 0.02)))
+            replace(
+                answer,
+                seconds=(1 + excess * math.exp(-number / tau)) * math.exp(noise.gauss(0.0, 0.02)),
+            )
             for number, answer in enumerate(answers, start=first)
         )
 

@@ -21,7 +21,9 @@ MIRROR = {"mirror_percent": 50, "traffic_steps": (), "step_duration_s": 20.0, "p
 def mirrored(memory, **changes):
     decision = decide_rollout(wanted(**MIRROR | changes), memory.live(), memory.unfinished())
     if decision.act is not Act.ALREADY:
-        runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
+        runner.run(
+            memory.context, decision.operation or runner.open_plan(memory.context, decision.plan)
+        )
 
 
 def shortly(memory):
@@ -71,7 +73,10 @@ def test_a_candidate_that_the_gate_rejects_gets_no_copy():
             {"copy_ms": 15},
             "copies of 50 % of the requests: time per output token 1.50x (96.6% CI 1.36x to 1.65x) of the baseline's",
         ),
-        ({"accepted": 5}, "on copies of 50 % of users' requests: tokens per step 0.95 (at least 1.10; 99.9% CI"),
+        (
+            {"accepted": 5},
+            "on copies of 50 % of users' requests: tokens per step 0.95 (at least 1.10; 99.9% CI",
+        ),
     ],
 )
 def test_a_candidate_that_does_badly_on_copies_is_rolled_back_and_the_route_first(world, said):

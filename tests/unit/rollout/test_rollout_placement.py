@@ -41,7 +41,11 @@ def test_users_who_came_before_are_reason_enough_for_a_pair_but_for_no_refusal()
         (replace(ROUTED, engines=2), {}, Placement.PAIR),
         (ROUTED, {}, Placement.MIRROR),
         (replace(ROUTED, mirror_fault="GatewayClass lists no mirror"), {}, Placement.TURNS),
-        (replace(ROUTED, mirror_fault="GatewayClass lists no mirror"), {"users_share": 25}, Placement.SPLIT),
+        (
+            replace(ROUTED, mirror_fault="GatewayClass lists no mirror"),
+            {"users_share": 25},
+            Placement.SPLIT,
+        ),
         (ONE, {}, Placement.TURNS),
     ],
 )
@@ -57,7 +61,8 @@ def test_the_question_says_load_choice_time_and_what_else_is_possible():
         "not judged."
     )
     assert (
-        "A quiet pair (--measure-on pair): needs room for 2 engines, 1 is free (2 GPUs are wanted, 1 is free)" in text
+        "A quiet pair (--measure-on pair): needs room for 2 engines, 1 is free (2 GPUs are wanted, 1 is free)"
+        in text
     )
     assert (
         "Splitting (--measure-on split): needs your consent that 25 % of users' requests meet the candidate: "
@@ -66,8 +71,13 @@ def test_the_question_says_load_choice_time_and_what_else_is_possible():
 
 
 def test_a_split_says_how_many_users_a_slow_candidate_harms():
-    text = choose_placement(BUSY, ROUTED, PlacementWishes(Placement.SPLIT, users_share=25)).describe()
-    assert "25 % of users' requests meet the candidate; if it is half as fast, about 25 are slowed first" in text
+    text = choose_placement(
+        BUSY, ROUTED, PlacementWishes(Placement.SPLIT, users_share=25)
+    ).describe()
+    assert (
+        "25 % of users' requests meet the candidate; if it is half as fast, about 25 are slowed first"
+        in text
+    )
     assert "Judged at 0.53 requests/s per pod; saturation is not judged." in text
 
 
@@ -81,25 +91,60 @@ UNEVEN = replace(BUSY, pod_gap=0.14)
     [
         (BUSY, NONE, {}, "needs room for 2 engines, none is free"),
         (BUSY, SLOW, {}, "above --measure-limit of 180 min"),
-        (BUSY, TWO, {"placement": Placement.SERVICE}, "the baseline cannot be measured while they do"),
+        (
+            BUSY,
+            TWO,
+            {"placement": Placement.SERVICE},
+            "the baseline cannot be measured while they do",
+        ),
         (BUSY, ONE, {"placement": Placement.PAIR}, "needs room for 2 engines, 1 is free"),
         (BUSY, SLOW, {"placement": Placement.TURNS}, "10 engine starts take 3600 s each"),
-        (BUSY, replace(ONE, pairs=4), {"placement": Placement.TURNS}, "4 pairs of turns decide nothing"),
+        (
+            BUSY,
+            replace(ONE, pairs=4),
+            {"placement": Placement.TURNS},
+            "4 pairs of turns decide nothing",
+        ),
         (BUSY, ONE, {"placement": Placement.MIRROR}, NO_ROUTE),
         (BUSY, ROUTED, {"placement": Placement.MIRROR, "mirror": 10}, "a promotion needs 33 %"),
-        (BUSY, ROUTED, {"placement": Placement.MIRROR, "limit_s": 600.0}, "above --measure-limit of 10 min"),
+        (
+            BUSY,
+            ROUTED,
+            {"placement": Placement.MIRROR, "limit_s": 600.0},
+            "above --measure-limit of 10 min",
+        ),
         (RARE, ROUTED, {"placement": Placement.MIRROR}, "at least 0.1 are needed"),
         (QUIET, ROUTED, {"placement": Placement.MIRROR}, "no user was seen"),
-        (UNEVEN, ROUTED, {"placement": Placement.MIRROR}, "differ by 14 %, so no candidate pod can be judged"),
+        (
+            UNEVEN,
+            ROUTED,
+            {"placement": Placement.MIRROR},
+            "differ by 14 %, so no candidate pod can be judged",
+        ),
         (
             UNEVEN,
             ROUTED,
             {"placement": Placement.SPLIT, "users_share": 25},
             "max_pod_gap of the policy allows for 10 %",
         ),
-        (BUSY, ROUTED, {"placement": Placement.SPLIT}, "needs your consent that 25 % of users' requests"),
-        (BUSY, ROUTED, {"placement": Placement.SPLIT, "users_share": 40}, "40 % load the candidate more"),
-        (BUSY, ROUTED, {"placement": Placement.SPLIT, "users_share": 5}, "5 % load the candidate less"),
+        (
+            BUSY,
+            ROUTED,
+            {"placement": Placement.SPLIT},
+            "needs your consent that 25 % of users' requests",
+        ),
+        (
+            BUSY,
+            ROUTED,
+            {"placement": Placement.SPLIT, "users_share": 40},
+            "40 % load the candidate more",
+        ),
+        (
+            BUSY,
+            ROUTED,
+            {"placement": Placement.SPLIT, "users_share": 5},
+            "5 % load the candidate less",
+        ),
         (BUSY, replace(NONE, fault="groups of pods"), {}, "groups of pods"),
     ],
 )
@@ -130,16 +175,29 @@ def test_pods_that_differ_more_than_the_gate_allows_leave_turns_on_one_gpu():
 
 @pytest.mark.parametrize(
     ("in_flight", "rounds", "concurrency", "repeats"),
-    [(0.4, None, 1, 24), (3.2, None, 3, 16), (6.0, None, 6, 8), (40.0, None, 6, 8), (40.0, 5, 9, 5), (6.0, 8, 6, 8)],
+    [
+        (0.4, None, 1, 24),
+        (3.2, None, 3, 16),
+        (6.0, None, 6, 8),
+        (40.0, None, 6, 8),
+        (40.0, 5, 9, 5),
+        (6.0, 8, 6, 8),
+    ],
 )
-def test_a_copy_gets_as_many_requests_at_once_as_a_pod_of_the_users_has(in_flight, rounds, concurrency, repeats):
-    workload = Workload((Traffic("edits", tuple(map(str, range(98)))),), repeats=rounds or 24, requests=4)
+def test_a_copy_gets_as_many_requests_at_once_as_a_pod_of_the_users_has(
+    in_flight, rounds, concurrency, repeats
+):
+    workload = Workload(
+        (Traffic("edits", tuple(map(str, range(98)))),), repeats=rounds or 24, requests=4
+    )
     users = UserLoad(3 * in_flight, 3, seen=True, window_s=10.0, answer_s=1.0)
     loaded = at_users_load(workload, users, rounds=rounds)
     assert (loaded.concurrency, loaded.repeats) == ((concurrency,), repeats)
 
 
 def test_prompts_that_are_used_again_reach_every_load():
-    workload = Workload((Traffic("edits", tuple(map(str, range(98)))),), repeats=24, requests=4, reuse=True)
+    workload = Workload(
+        (Traffic("edits", tuple(map(str, range(98)))),), repeats=24, requests=4, reuse=True
+    )
     users = UserLoad(40.0, 1, seen=True, window_s=10.0, answer_s=1.0)
     assert at_users_load(workload, users, rounds=None).concurrency == (40,)

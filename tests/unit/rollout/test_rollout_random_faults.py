@@ -79,7 +79,10 @@ def take_back(memory):
     with suppress(InputError):
         decision = memory.decide_back()
         if decision.act is not Act.ALREADY:
-            runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
+            runner.run(
+                memory.context,
+                decision.operation or runner.open_plan(memory.context, decision.plan),
+            )
 
 
 def on_the_same_disk(memory):

@@ -34,7 +34,11 @@ def chain(*steps, data=None):
     entries = []
     for event, step in steps:
         last = entries[-1] if entries else None
-        entries.append(Entry.after(last, at=AT, operation="rollout-1", event=event, who="x", step=step, data=data))
+        entries.append(
+            Entry.after(
+                last, at=AT, operation="rollout-1", event=event, who="x", step=step, data=data
+            )
+        )
     return entries
 
 
@@ -47,7 +51,9 @@ FOUR = [
     *chain((Event.OPENED, ""), data=OPENED),
 ]
 for _event, _step in ((Event.BEGUN, "record"), (Event.DONE, "record"), (Event.BEGUN, "start")):
-    FOUR.append(Entry.after(FOUR[-1], at=AT, operation="rollout-1", event=_event, who="x", step=_step))
+    FOUR.append(
+        Entry.after(FOUR[-1], at=AT, operation="rollout-1", event=_event, who="x", step=_step)
+    )
 
 
 @few
@@ -56,7 +62,11 @@ def test_entries_round_trip_and_chain(contents):
     entries = []
     for content in contents:
         last = entries[-1] if entries else None
-        entries.append(Entry.after(last, at=AT, operation="o", event=Event.DONE, who="ä", step="s", data=content))
+        entries.append(
+            Entry.after(
+                last, at=AT, operation="o", event=Event.DONE, who="ä", step="s", data=content
+            )
+        )
     text = "".join(lines(entries))
     assert text.count("\n") == len(entries)
     assert read_ledger(text, where="ledger") == tuple(entries)
@@ -78,7 +88,8 @@ def test_an_edited_entry_is_found(drawn):
     other = {"seq": 99, "data": {"x": 1}, "event": "failed"}.get(field, f"{record[field]}x")
     written[index] = json.dumps({**record, field: other}, sort_keys=True) + "\n"
     with pytest.raises(
-        MpctlError, match=rf"^(tampering: )?ledger.jsonl:{index + 1}: (the chain is broken|not a ledger entry)"
+        MpctlError,
+        match=rf"^(tampering: )?ledger.jsonl:{index + 1}: (the chain is broken|not a ledger entry)",
     ):
         read_ledger("".join(written), where="ledger.jsonl")
 
@@ -87,16 +98,22 @@ def test_an_edited_entry_is_found(drawn):
 def test_a_removed_entry_is_found_at_the_place(removed):
     written = lines(FOUR)
     del written[removed]
-    with pytest.raises(MpctlError, match=rf"^tampering: ledger.jsonl:{removed + 1}: the chain is broken") as caught:
+    with pytest.raises(
+        MpctlError, match=rf"^tampering: ledger.jsonl:{removed + 1}: the chain is broken"
+    ) as caught:
         read_ledger("".join(written), where="ledger.jsonl")
     assert "find out who wrote it" in caught.value.hint
 
 
 def test_an_entry_of_another_format_is_refused():
-    record = Entry.after(None, at=AT, operation="o", event=Event.BEGUN, who="x", step="s").to_record()
+    record = Entry.after(
+        None, at=AT, operation="o", event=Event.BEGUN, who="x", step="s"
+    ).to_record()
     with pytest.raises(ValueError, match=f"format {FORMAT + 1} of a newer mpctl"):
         Entry.from_record({**record, "format": FORMAT + 1})
-    with pytest.raises(ValueError, match=f"format {FORMAT - 1} of an earlier mpctl: finish or roll back"):
+    with pytest.raises(
+        ValueError, match=f"format {FORMAT - 1} of an earlier mpctl: finish or roll back"
+    ):
         Entry.from_record({**record, "format": FORMAT - 1})
 
 
@@ -110,13 +127,17 @@ def test_exchanged_entries_are_found():
 def test_an_entry_with_a_digest_of_its_own_does_not_fit_the_chain():
     """Somebody who recomputes the digest of an edited entry still breaks the next one."""
     written = lines(FOUR)
-    forged = Entry.after(FOUR[0], at=AT, operation="rollout-1", event=Event.BEGUN, who="x", step="other")
+    forged = Entry.after(
+        FOUR[0], at=AT, operation="rollout-1", event=Event.BEGUN, who="x", step="other"
+    )
     written[1] = forged.to_line() + "\n"
     with pytest.raises(MpctlError, match=":3: the chain is broken"):
         read_ledger("".join(written), where="ledger.jsonl")
 
 
-@pytest.mark.parametrize("line", ["", "{", "null", "[]", "{}", '{"event": "begun"}', '{"event": "exploded"}', "7"])
+@pytest.mark.parametrize(
+    "line", ["", "{", "null", "[]", "{}", '{"event": "begun"}', '{"event": "exploded"}', "7"]
+)
 def test_a_line_that_is_no_entry_is_named(line):
     written = lines(FOUR)
     with pytest.raises(MpctlError, match=r"^ledger.jsonl:2: not a ledger entry"):
@@ -127,7 +148,9 @@ def test_a_torn_last_line_is_left_out_wherever_it_was_torn():
     written = lines(FOUR)
     last = written[-1]
     for number in range(len(last)):
-        assert read_ledger("".join(written[:-1]) + last[:number], where="ledger") == tuple(FOUR[:-1])
+        assert read_ledger("".join(written[:-1]) + last[:number], where="ledger") == tuple(
+            FOUR[:-1]
+        )
     assert read_ledger("".join(written), where="ledger") == tuple(FOUR)
 
 
@@ -142,7 +165,9 @@ def test_a_revision_round_trips(text, why, spec):
 
 def test_a_revision_whose_text_was_touched_is_refused():
     record = Revision(3, "a\n", "2026-01-01", "x", "as found", NONE, "rollout-1").to_record()
-    with pytest.raises(Tampered, match="tampering: revision 3: its text does not have the recorded digest"):
+    with pytest.raises(
+        Tampered, match="tampering: revision 3: its text does not have the recorded digest"
+    ):
         Revision.from_record({**record, "text": "a\r\n"})
 
 
@@ -160,11 +185,18 @@ def test_an_arm_is_named_after_the_bytes_of_its_manifest():
 
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_a_plan_round_trips_and_its_digest_sees_every_field(strategy):
-    first = plan(strategy, policy=Policy(max_time_per_token_ratio=0.8), undoes="rollout-1", automatic=True)
+    first = plan(
+        strategy, policy=Policy(max_time_per_token_ratio=0.8), undoes="rollout-1", automatic=True
+    )
     again = Plan.from_record(json.loads(json.dumps(first.to_record())))
     assert again == first
     assert again.digest() == first.digest()
-    for name, value in {"goal": "x", "policy": Policy(), "workload": "w", "keep_baseline": True}.items():
+    for name, value in {
+        "goal": "x",
+        "policy": Policy(),
+        "workload": "w",
+        "keep_baseline": True,
+    }.items():
         assert plan(strategy, **{name: value}).digest() != first.digest()
 
 
@@ -202,7 +234,9 @@ def test_an_operation_is_what_its_entries_say():
 
 def test_of_two_unfinished_operations_the_later_one_counts():
     back = plan(Strategy.SIDE_BY_SIDE, undoes="rollout-1").to_record()
-    later = Entry.after(FOUR[-1], at=AT, operation="rollback-2", event=Event.OPENED, who="x", data={"plan": back})
+    later = Entry.after(
+        FOUR[-1], at=AT, operation="rollback-2", event=Event.OPENED, who="x", data={"plan": back}
+    )
     assert unfinished_operation([*FOUR, later]).id == "rollback-2"
 
 

@@ -19,7 +19,13 @@ BROKEN = {BASELINE_TEXT: Behaviour(), FRESH_TEXT: Behaviour(failures=1000)}
 
 
 def planned(**more):
-    words = {"kind": Kind.RESTART, "goal": FRESH_TEXT, "spec": NONE, "workload": "", "why": "restart"}
+    words = {
+        "kind": Kind.RESTART,
+        "goal": FRESH_TEXT,
+        "spec": NONE,
+        "workload": "",
+        "why": "restart",
+    }
     return plan(Strategy.SIDE_BY_SIDE, **words, **more)
 
 
@@ -47,7 +53,9 @@ def watched(memory):
 
 def restart(memory):
     """What ``mpctl restart`` does after it has read the service; one that ended is not begun again."""
-    done = [op for op in memory.operations() if op.plan.kind is Kind.RESTART and op.ending is not None]
+    done = [
+        op for op in memory.operations() if op.plan.kind is Kind.RESTART and op.ending is not None
+    ]
     if done:
         return
     scaling = SCALING if isinstance(memory, RollingWorld) else None

@@ -20,9 +20,13 @@ def retire(memory):
     live = memory.live()
     request = plan(Strategy.SIDE_BY_SIDE, kind=Kind.RETIRE, baseline=live.text, goal=live.text)
     beside = request if BESIDE in memory.disk.engines else None
-    decision = decide_retire(beside, live, memory.unfinished(), unfinished_retirement(memory.disk.ledger))
+    decision = decide_retire(
+        beside, live, memory.unfinished(), unfinished_retirement(memory.disk.ledger)
+    )
     if decision.act is not Act.ALREADY:
-        runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
+        runner.run(
+            memory.context, decision.operation or runner.open_plan(memory.context, decision.plan)
+        )
 
 
 def retired_and_died():
@@ -77,4 +81,7 @@ def test_a_retirement_of_a_service_that_was_changed_since_is_not_gone_on_with():
     stale = Operation("retire-2", request, opened_at="2026-01-01T00:00:00+00:00", who="ann")
     live = RollingWorld(FASTER).live()
     assert decide_retire(None, live, None, stale).act is Act.ALREADY
-    assert decide_retire(replace(request, goal=Manifest.of(live.text)), live, None, stale).act is Act.OPEN
+    assert (
+        decide_retire(replace(request, goal=Manifest.of(live.text)), live, None, stale).act
+        is Act.OPEN
+    )

@@ -7,7 +7,17 @@ from dataclasses import replace
 
 import pytest
 from rolling import FOUND, HELD, SCALING, RollingWorld, crashes, guard, leave_out_the_measurement
-from world import BASELINE_TEXT, BROKEN, CANDIDATE_TEXT, FASTER, OTHER_TEXT, SLOWER, Behaviour, Crash, plan
+from world import (
+    BASELINE_TEXT,
+    BROKEN,
+    CANDIDATE_TEXT,
+    FASTER,
+    OTHER_TEXT,
+    SLOWER,
+    Behaviour,
+    Crash,
+    plan,
+)
 
 from mpctl.errors import Conflict
 from mpctl.rollout import runner
@@ -28,13 +38,19 @@ def wanted(strategy):
 def rollout(memory, strategy):
     decision = decide_rollout(wanted(strategy), memory.live(), memory.unfinished())
     if decision.act is not Act.ALREADY:
-        runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
+        runner.run(
+            memory.context, decision.operation or runner.open_plan(memory.context, decision.plan)
+        )
 
 
 def rollback(memory, *, exact=False):
     decision = memory.decide_back(exact=exact)
     if decision.plan is not None:
-        found = decision.plan if decision.plan.rollback.undoes else replace(decision.plan, scaling=SCALING)
+        found = (
+            decision.plan
+            if decision.plan.rollback.undoes
+            else replace(decision.plan, scaling=SCALING)
+        )
         runner.run(memory.context, runner.open_plan(memory.context, found))
     elif decision.operation is not None:
         runner.run(memory.context, decision.operation)
@@ -55,10 +71,16 @@ each = pytest.mark.parametrize("strategy", list(Strategy))
 @each
 @pytest.mark.parametrize(
     ("behaviours", "ending", "text"),
-    [(FASTER, "promoted", CANDIDATE_TEXT), (SLOWER, "rejected", BASELINE_TEXT), (BROKEN, "failed", BASELINE_TEXT)],
+    [
+        (FASTER, "promoted", CANDIDATE_TEXT),
+        (SLOWER, "rejected", BASELINE_TEXT),
+        (BROKEN, "failed", BASELINE_TEXT),
+    ],
     ids=["promoted", "rejected", "failed"],
 )
-def test_died_anywhere_and_run_again_it_ends_the_same_with_the_autoscaler_back(strategy, behaviours, ending, text):
+def test_died_anywhere_and_run_again_it_ends_the_same_with_the_autoscaler_back(
+    strategy, behaviours, ending, text
+):
     whole = guard(RollingWorld(behaviours))
     rollout(whole, strategy)
     check(whole, text)
@@ -88,7 +110,9 @@ def test_the_autoscaler_is_held_from_before_the_first_engine_until_after_the_las
     memory.watch = lambda where: rows.append((where, memory.disk.limits == HELD))
     rollout(memory, Strategy.SIDE_BY_SIDE)
     acting = [where for where, is_held in rows if not is_held]
-    assert not [w for w in acting if w.split()[-1] in ("start", "run", "promote", "stop_all_except")]
+    assert not [
+        w for w in acting if w.split()[-1] in ("start", "run", "promote", "stop_all_except")
+    ]
 
 
 def edited(memory):

@@ -62,7 +62,9 @@ def test_every_step_is_written_down_before_it_acts(strategy):
     rollout(memory, strategy)
     events = [(e.event, e.step, e.then) for e in memory.disk.ledger]
     names = [step.name for step in sequences.sequence(plan(strategy), replaces_pods=False)]
-    steps_written = [(Event.DONE, name, then) for name, then in zip(names, (*names[1:], ""), strict=True)]
+    steps_written = [
+        (Event.DONE, name, then) for name, then in zip(names, (*names[1:], ""), strict=True)
+    ]
     assert events == [(Event.OPENED, "", names[0]), *steps_written, (Event.CLOSED, "", "")]
 
 
@@ -73,7 +75,9 @@ def test_a_step_that_changes_nothing_is_written_with_the_next_one(strategy):
     appends = memory.trail.count("after append")
     ends = [entry.step for entry in memory.disk.ledger if entry.event is Event.DONE]
     steps = {step.name: step for step in sequences.sequence(plan(strategy), replaces_pods=False)}
-    together = [step for step, after in pairwise([*ends, ""]) if steps[step].ends_together(steps.get(after))]
+    together = [
+        step for step, after in pairwise([*ends, ""]) if steps[step].ends_together(steps.get(after))
+    ]
     together += [] if steps[ends[0]].changes else ["opened"]
     assert len(memory.disk.ledger) - appends == len(together)
     assert {"measure", "measure-candidate"} & set(together)
@@ -100,16 +104,24 @@ def test_a_promotion_leaves_the_reference_of_the_watch(strategy, speeds):
         assert record is None
         return
     reference = Reference.from_record(record)
-    assert (reference.operation, reference.method, reference.spec) == (operation.id, "ngram", NGRAM.describe())
+    assert (reference.operation, reference.method, reference.spec) == (
+        operation.id,
+        "ngram",
+        NGRAM.describe(),
+    )
     (band,) = reference.bands
     assert (band.traffic, band.rounds) == ("edits", 2)
-    assert band.tokens_per_step.value == pytest.approx(10 / 6)  # five of ten tokens accepted, one first step
+    assert band.tokens_per_step.value == pytest.approx(
+        10 / 6
+    )  # five of ten tokens accepted, one first step
 
 
 def test_blocks_go_round_by_round_and_each_arm_is_sent_each_prompt_once():
     memory = MemoryWorld(FASTER)
     rollout(memory, Strategy.SIDE_BY_SIDE)
-    arms = [manifest for manifest, prompt in memory.meter.sent if prompt in (PROMPTS[1], PROMPTS[5])]
+    arms = [
+        manifest for manifest, prompt in memory.meter.sent if prompt in (PROMPTS[1], PROMPTS[5])
+    ]
     assert set(arms[:2]) == set(arms[2:]) == {BASELINE_TEXT, CANDIDATE_TEXT}
     for manifest in (BASELINE_TEXT, CANDIDATE_TEXT):
         assert sorted(p for m, p in memory.meter.sent if m == manifest) == sorted(PROMPTS)
@@ -196,7 +208,9 @@ def test_counters_that_contradict_each_other_fail_the_rollout(strategy):
     memory.meter.counters = lambda endpoint: Counters(generation_tokens=float(next(readings)))
     done = rollout(memory, strategy)
     assert done.ending is Ending.FAILED
-    assert "cannot be used: vllm:generation_tokens_total went back from 98 to 97" in done.detail  # after the warm-up
+    assert (
+        "cannot be used: vllm:generation_tokens_total went back from 98 to 97" in done.detail
+    )  # after the warm-up
 
 
 def test_a_lost_workload_fails_the_rollout_and_names_the_way_back():
@@ -213,7 +227,10 @@ def test_a_service_changed_before_the_first_step_is_left_alone(strategy):
     memory.disk.text = OTHER_TEXT
     done = rollout(memory, strategy)
     assert done.ending is Ending.FAILED
-    assert "was changed by somebody; step record failed: service svc was changed after the plan was made" in done.detail
+    assert (
+        "was changed by somebody; step record failed: service svc was changed after the plan was made"
+        in done.detail
+    )
     assert memory.disk.text == OTHER_TEXT
     assert memory.endings() == ["failed"]
     assert memory.disk.text == OTHER_TEXT
@@ -269,12 +286,18 @@ def test_a_way_back_that_failed_goes_on_and_starts_its_engine_again(strategy):
 
 def test_verify_compares_byte_for_byte():
     memory = MemoryWorld(FASTER)
-    interfere(memory, "after stop_all_except", lambda m: setattr(m.disk, "text", CANDIDATE_TEXT.replace("\r\n", "\n")))
+    interfere(
+        memory,
+        "after stop_all_except",
+        lambda m: setattr(m.disk, "text", CANDIDATE_TEXT.replace("\r\n", "\n")),
+    )
     with pytest.raises(Conflict):
         rollout(memory, Strategy.SIDE_BY_SIDE)
     failed = next(e for e in memory.disk.ledger if e.event is Event.FAILED)
     assert failed.step == "verify"
-    assert "was changed by somebody; step verify failed: verification failed" in failed.data["reason"]
+    assert (
+        "was changed by somebody; step verify failed: verification failed" in failed.data["reason"]
+    )
 
 
 def test_a_kept_baseline_is_found_again_on_the_way_back():
@@ -299,7 +322,14 @@ def test_a_rollback_repeated_does_not_go_forward_again(strategy):
 def test_a_rollback_after_a_refused_rollout_takes_back_the_one_before_it(strategy):
     memory = MemoryWorld({**FASTER, OTHER_TEXT: Behaviour(seconds=0.2, speculates=True)})
     rollout(memory, strategy)
-    rollout(memory, strategy, baseline=CANDIDATE_TEXT, goal=OTHER_TEXT, spec=Spec("eagle3"), baseline_spec=NGRAM)
+    rollout(
+        memory,
+        strategy,
+        baseline=CANDIDATE_TEXT,
+        goal=OTHER_TEXT,
+        spec=Spec("eagle3"),
+        baseline_spec=NGRAM,
+    )
     assert memory.endings() == ["promoted", "rejected", "rolled back"]
     assert memory.disk.text == CANDIDATE_TEXT
     decision = ask_back(memory)
@@ -331,7 +361,9 @@ def failing(memory, name, error, *, times=1):
 
 
 @both
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), BrokenPipeError(32, "Broken pipe")], ids=str)
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), BrokenPipeError(32, "Broken pipe")], ids=str
+)
 def test_what_the_system_refuses_in_a_step_takes_the_way_back(strategy, error):
     memory = MemoryWorld(FASTER)
     failing(memory, "promote", error)
@@ -347,9 +379,19 @@ def test_what_the_system_refuses_in_a_step_takes_the_way_back(strategy, error):
 def test_a_rollback_that_the_cluster_refuses_is_no_input_error_and_continues(strategy):
     memory = MemoryWorld(FASTER)
     rollout(memory, strategy)
-    failing(memory, "promote", InputError("InferenceService chat/svc was refused by an admission webhook: no"), times=2)
-    for attempt in (lambda: runner.open_plan(memory.context, ask_back(memory).plan), memory.unfinished):
-        with pytest.raises(MpctlError, match=r"could not restore the service: .*admission webhook") as caught:
+    failing(
+        memory,
+        "promote",
+        InputError("InferenceService chat/svc was refused by an admission webhook: no"),
+        times=2,
+    )
+    for attempt in (
+        lambda: runner.open_plan(memory.context, ask_back(memory).plan),
+        memory.unfinished,
+    ):
+        with pytest.raises(
+            MpctlError, match=r"could not restore the service: .*admission webhook"
+        ) as caught:
             runner.run(memory.context, attempt())
         assert caught.value.exit_code == 1
         assert caught.value.hint.startswith("'mpctl rollback' continues")
@@ -362,8 +404,13 @@ def test_a_rollback_that_the_cluster_refuses_is_no_input_error_and_continues(str
 def test_a_way_back_that_fails_says_so_and_how_to_go_on(strategy):
     memory = MemoryWorld(SLOWER)
     failing(memory, "promote", OSError(28, "No space left on device"), times=2)
-    for attempt in (lambda: rollout(memory, strategy), lambda: runner.run(memory.context, memory.unfinished())):
-        with pytest.raises(MpctlError, match=r"^rollback-2 could not restore the service: step restore") as caught:
+    for attempt in (
+        lambda: rollout(memory, strategy),
+        lambda: runner.run(memory.context, memory.unfinished()),
+    ):
+        with pytest.raises(
+            MpctlError, match=r"^rollback-2 could not restore the service: step restore"
+        ) as caught:
             attempt()
         assert "rollout-1 rejected" in caught.value.message
         assert caught.value.hint.startswith("'mpctl rollback' continues")
@@ -378,7 +425,10 @@ def test_another_writers_change_comes_before_what_it_broke():
 
     def send(*_arguments, **_options):
         memory.disk.text += "# theirs\n"
-        raise MpctlError("vllm bench serve in load Job chat/x failed: OSError", hint="its last lines:\nsent to ...")
+        raise MpctlError(
+            "vllm bench serve in load Job chat/x failed: OSError",
+            hint="its last lines:\nsent to ...",
+        )
 
     memory.context.meter.send = send
     with suppress(MpctlError):  # these manifests cannot be merged
@@ -396,12 +446,17 @@ def test_a_measured_pod_that_was_deleted_is_the_cause_and_not_what_the_client_sa
     memory.lost_pods = lost
 
     def send(*_arguments, **_options):
-        raise MpctlError("vllm bench serve in load Job chat/x failed: OSError", hint="its last lines:\nsent to ...")
+        raise MpctlError(
+            "vllm bench serve in load Job chat/x failed: OSError",
+            hint="its last lines:\nsent to ...",
+        )
 
     memory.context.meter.send = send
     done = rollout(memory, Strategy.SIDE_BY_SIDE)
     client = "vllm bench serve in load Job chat/x failed: OSError"
     assert done.detail == (
-        f"{lost[0]}; step measure failed: {client}" if lost else f"{client}; its last lines:\nsent to ..."
+        f"{lost[0]}; step measure failed: {client}"
+        if lost
+        else f"{client}; its last lines:\nsent to ..."
     )
     assert memory.disk.text == BASELINE_TEXT

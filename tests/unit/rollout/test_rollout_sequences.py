@@ -39,7 +39,11 @@ ROLLOUTS = {
 PLACEMENTS = {
     f"measured as {placement.value}{name}": {"placement": placement, **changes}
     for placement in Placement
-    for name, changes in {"": {}, ", traffic steps": {"traffic_steps": (10,), **ROUTED}, ", routed": ROUTED}.items()
+    for name, changes in {
+        "": {},
+        ", traffic steps": {"traffic_steps": (10,), **ROUTED},
+        ", routed": ROUTED,
+    }.items()
 }
 ROLLBACKS = {
     "plain": {},
@@ -63,7 +67,9 @@ def described(step):
 
 def lines():
     for kind, variants in VARIANTS.items():
-        strategies = list(Strategy) if kind in (Kind.ROLLOUT, Kind.ROLLBACK) else [Strategy.SIDE_BY_SIDE]
+        strategies = (
+            list(Strategy) if kind in (Kind.ROLLOUT, Kind.ROLLBACK) else [Strategy.SIDE_BY_SIDE]
+        )
         for strategy in strategies:
             for replaces_pods in (False, True):
                 for variant, changes in variants.items():

@@ -11,7 +11,17 @@ from datetime import datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rolling import BESIDE, FOUND, ROUTE, SCALING, RollingWorld, crashes, guard, leave_out_the_measurement, left_out
+from rolling import (
+    BESIDE,
+    FOUND,
+    ROUTE,
+    SCALING,
+    RollingWorld,
+    crashes,
+    guard,
+    leave_out_the_measurement,
+    left_out,
+)
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, changed, plan
 
 from mpctl.errors import Conflict
@@ -32,14 +42,21 @@ def unmeasured(monkeypatch):
 
 
 def wanted(**changes):
-    fields = {"traffic_steps": (1, 10, 50), "step_duration_s": 1.0, "route": ROUTE, "scaling": SCALING}
+    fields = {
+        "traffic_steps": (1, 10, 50),
+        "step_duration_s": 1.0,
+        "route": ROUTE,
+        "scaling": SCALING,
+    }
     return plan(Strategy.SIDE_BY_SIDE, **fields | changes)
 
 
 def rollout(memory, **changes):
     decision = decide_rollout(wanted(**changes), memory.live(), memory.unfinished())
     if decision.act is not Act.ALREADY:
-        runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
+        runner.run(
+            memory.context, decision.operation or runner.open_plan(memory.context, decision.plan)
+        )
 
 
 def kept(memory):
@@ -54,7 +71,12 @@ def rollback(memory):
         if not found.rollback.undoes:
             retained_baseline = memory.context.platform.retained_baseline()
             instant = retained_baseline is not None and retained_baseline.arm == found.arm.id
-            found = changed(found, scaling=SCALING, route=ROUTE if instant else None, uses_retained_baseline=instant)
+            found = changed(
+                found,
+                scaling=SCALING,
+                route=ROUTE if instant else None,
+                uses_retained_baseline=instant,
+            )
         operation = runner.open_plan(memory.context, found)
     if operation is not None:
         runner.run(memory.context, operation)
@@ -93,13 +115,21 @@ def test_a_candidate_that_the_gate_refuses_never_meets_a_user():
 @pytest.mark.parametrize(
     ("changes", "world", "said"),
     [
-        ({}, {"falls_at": 10}, "became unhealthy under production traffic: the engine exited with code 3"),
+        (
+            {},
+            {"falls_at": 10},
+            "became unhealthy under production traffic: the engine exited with code 3",
+        ),
         (
             {"step_duration_s": 5.0},
             {"accepted": 5},
             "at 1 % of the traffic: tokens per step 1.05 (at least 1.10; 99.9% CI",
         ),
-        ({"draft": "a head"}, {"accepted": 15}, "first-position acceptance 15.0% of 500 drafts (at least 30%"),
+        (
+            {"draft": "a head"},
+            {"accepted": 15},
+            "first-position acceptance 15.0% of 500 drafts (at least 30%",
+        ),
     ],
     ids=["falls over", "drafts for nothing", "a head that does not fit the traffic"],
 )
@@ -126,7 +156,11 @@ def unreached(memory, looks, by, **changes):
     def no_state(arm):
         actual_state = state(arm)
         if arm.manifest == CANDIDATE_TEXT and lost():
-            fields = {"phase": Phase.STARTING, "pods_ready": 1, "message": "does not answer: Connection lost"}
+            fields = {
+                "phase": Phase.STARTING,
+                "pods_ready": 1,
+                "message": "does not answer: Connection lost",
+            }
             return replace(actual_state, endpoint=None, **fields | changes)
         return actual_state
 
@@ -154,18 +188,27 @@ def test_a_connection_that_is_lost_for_a_moment_ends_no_step(by):
     ("by", "changes", "said", "after_s"),
     [
         ("state", {}, "was not reached for 30 s under users' traffic: does not answer", 30),
-        ("counters", {}, "was not reached for 30 s under users' traffic: its counters cannot be read", 30),
+        (
+            "counters",
+            {},
+            "was not reached for 30 s under users' traffic: its counters cannot be read",
+            30,
+        ),
         ("state", {"pods_ready": 0}, "became unhealthy under production traffic", 0),
         ("state", {"restarts": 1}, "became unhealthy under production traffic: it restarted", 0),
     ],
 )
-def test_an_engine_that_is_not_reached_again_or_whose_pod_is_not_ready_is_taken_back(by, changes, said, after_s):
+def test_an_engine_that_is_not_reached_again_or_whose_pod_is_not_ready_is_taken_back(
+    by, changes, said, after_s
+):
     memory = guard(RollingWorld(FASTER))
     unreached(memory, 10_000, by, **changes)
     rollout(memory)
     check(memory, BASELINE_TEXT)
     assert said in memory.operations()[0].detail
-    ledger = {entry.event: entry.at for entry in memory.disk.ledger if entry.operation == "rollout-1"}
+    ledger = {
+        entry.event: entry.at for entry in memory.disk.ledger if entry.operation == "rollout-1"
+    }
     begun = next(e.at for e in memory.disk.ledger if e.then == "shift-10")
     waited = datetime.fromisoformat(ledger[Event.FAILED]) - datetime.fromisoformat(begun)
     assert after_s <= waited.total_seconds() < after_s + 3
@@ -261,8 +304,12 @@ def test_a_sample_that_a_sound_draft_could_have_given_fails_nobody():
     unlucky = window(drafts=60, accepted=40, first=12, steps=100)  # 20 %, but at most 41 %
     assert judge_served_drafts([unlucky], Policy(), draft_model=True) == ""
     poor = window(drafts=600, accepted=400, first=120, steps=1000)
-    assert "first-position acceptance 20.0%" in judge_served_drafts([poor] * 5, Policy(), draft_model=True)
-    assert judge_served_drafts([poor] * 5, Policy(), draft_model=False) == ""  # a lookup method has nothing to fit
+    assert "first-position acceptance 20.0%" in judge_served_drafts(
+        [poor] * 5, Policy(), draft_model=True
+    )
+    assert (
+        judge_served_drafts([poor] * 5, Policy(), draft_model=False) == ""
+    )  # a lookup method has nothing to fit
 
 
 @given(drafts=st.integers(0, 49), accepted=st.integers(0, 49), steps=st.integers(1, 10**6))
@@ -270,7 +317,9 @@ def test_fewer_drafts_than_fifty_never_judge(drafts, accepted, steps):
     accepted = min(accepted, drafts)
     assert (
         judge_served_drafts(
-            [window(drafts=drafts, accepted=accepted, first=accepted, steps=steps)], Policy(), draft_model=True
+            [window(drafts=drafts, accepted=accepted, first=accepted, steps=steps)],
+            Policy(),
+            draft_model=True,
         )
         == ""
     )

@@ -31,9 +31,13 @@ BOTH = pytest.mark.parametrize("placement", [Placement.MIRROR, Placement.SPLIT])
 
 def measured(memory, placement, **changes):
     changes = {"policy": SCALED, "users": LOAD, "traffic_steps": (), "route": ROUTE} | changes
-    decision = decide_rollout(wanted(placement=placement, **changes), memory.live(), memory.unfinished())
+    decision = decide_rollout(
+        wanted(placement=placement, **changes), memory.live(), memory.unfinished()
+    )
     if decision.act is not Act.ALREADY:
-        runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
+        runner.run(
+            memory.context, decision.operation or runner.open_plan(memory.context, decision.plan)
+        )
 
 
 def checked(memory, *texts):
@@ -54,8 +58,13 @@ def test_a_candidate_that_is_faster_on_users_requests_is_promoted(placement):
     steps = list(memory.operations()[0].done)
     assert steps[steps.index("judge") + 1 : steps.index("promote")] == ["unshift"]
     actual_rules = rules(memory)
-    assert "0.60x (96.6% CI 0.55x to 0.66x) of the baseline's" in actual_rules["time per token"].message
-    assert actual_rules["throughput"].message.startswith("throughput is not identified, because users set the load")
+    assert (
+        "0.60x (96.6% CI 0.55x to 0.66x) of the baseline's"
+        in actual_rules["time per token"].message
+    )
+    assert actual_rules["throughput"].message.startswith(
+        "throughput is not identified, because users set the load"
+    )
     assert "saturation is unknown" in actual_rules["throughput"].message
     assert "TPOT" not in actual_rules
 
@@ -84,7 +93,10 @@ def test_a_candidate_at_half_the_speed_is_stopped_at_the_first_share_of_a_split(
     assert memory.endings() == ["rejected", "rolled back"]
     assert memory.disk.sent == [1]
     assert "its time per output token is 2.00x the baseline's over" in memory.operations()[0].detail
-    assert any(line.startswith("users are spared the candidate: its time") for line in memory.progress.lines)
+    assert any(
+        line.startswith("users are spared the candidate: its time")
+        for line in memory.progress.lines
+    )
 
 
 def test_a_split_grows_to_the_share_of_a_baseline_pod_and_at_most_doubles():
@@ -95,7 +107,9 @@ def test_a_split_grows_to_the_share_of_a_baseline_pod_and_at_most_doubles():
         steps = ramp(pods, 5.0, equal_share(pods))
         assert steps[-1] == equal_share(pods)
         assert all(after <= next_share(before, pods) for before, after in pairwise(steps))
-    assert ramp(1, 0.1, 50)[0] == 34  # one request in ten seconds: less would bring no 20 in ten minutes
+    assert (
+        ramp(1, 0.1, 50)[0] == 34
+    )  # one request in ten seconds: less would bring no 20 in ten minutes
 
 
 def test_a_candidate_whose_requests_wait_leaves_the_users_at_once(monkeypatch):
@@ -110,7 +124,9 @@ def test_a_candidate_whose_requests_wait_leaves_the_users_at_once(monkeypatch):
     measured(memory, Placement.SPLIT)
     checked(memory, BASELINE_TEXT)
     assert memory.endings() == ["rejected", "rolled back"]
-    assert "3 requests wait on the candidate and none on the baseline" in memory.operations()[0].detail
+    assert (
+        "3 requests wait on the candidate and none on the baseline" in memory.operations()[0].detail
+    )
     assert memory.disk.sent == [1]
 
 
@@ -125,7 +141,9 @@ def test_a_split_below_the_share_of_a_pod_promotes_nothing():
 
 @BOTH
 def test_answers_that_differ_reject_before_a_user_is_involved(placement):
-    memory = guard(RollingWorld({**FASTER, CANDIDATE_TEXT: replace(FASTER[CANDIDATE_TEXT], answer="another")}))
+    memory = guard(
+        RollingWorld({**FASTER, CANDIDATE_TEXT: replace(FASTER[CANDIDATE_TEXT], answer="another")})
+    )
     measured(memory, placement, fidelity=QUICK)
     checked(memory, BASELINE_TEXT)
     assert memory.endings() == ["rejected", "rolled back"]
@@ -134,7 +152,10 @@ def test_answers_that_differ_reject_before_a_user_is_involved(placement):
 
 @BOTH
 def test_killed_anywhere_and_run_again_it_ends_the_same(placement):
-    shortened = {"policy": replace(SCALED, traffic_window_s=0.5), "users": replace(LOAD, requests_per_s=0.05)}
+    shortened = {
+        "policy": replace(SCALED, traffic_window_s=0.5),
+        "users": replace(LOAD, requests_per_s=0.05),
+    }
     count = 0
     for boundary, left in crashes(FASTER, lambda memory: measured(memory, placement, **shortened)):
         again = guard(left.again())
@@ -147,7 +168,10 @@ def test_killed_anywhere_and_run_again_it_ends_the_same(placement):
 
 @BOTH
 def test_killed_anywhere_a_rollback_restores_route_and_service(placement):
-    shortened = {"policy": replace(SCALED, traffic_window_s=0.5), "users": replace(LOAD, requests_per_s=0.05)}
+    shortened = {
+        "policy": replace(SCALED, traffic_window_s=0.5),
+        "users": replace(LOAD, requests_per_s=0.05),
+    }
     for _, left in crashes(SLOWER, lambda memory: measured(memory, placement, **shortened)):
         if left.unfinished() is not None:
             back = guard(left.again())
@@ -165,7 +189,11 @@ def test_all_pods_of_the_baseline_are_read_and_set_the_share(placement, share, m
         return {f"pod-{i}": engine for i in range(3)}
 
     shares = []
-    route = memory.context.platform.mirror if placement is Placement.MIRROR else memory.context.platform.shift
+    route = (
+        memory.context.platform.mirror
+        if placement is Placement.MIRROR
+        else memory.context.platform.shift
+    )
     monkeypatch.setattr(memory.context.platform, "counters", three)
     monkeypatch.setattr(
         memory.context.platform,

@@ -44,7 +44,11 @@ class Rounds:
         self.memory, self.answered, self.margin = MemoryWorld(FASTER), 0, margin
         self._every, self._ids, self._text, self._told = every, ids, text, told
         self._send, self._ask = self.memory.meter.send, self.memory.meter.ask
-        self.memory.meter.send, self.memory.meter.ask, self.memory.meter.score = self.send, self.ask, self.score
+        self.memory.meter.send, self.memory.meter.ask, self.memory.meter.score = (
+            self.send,
+            self.ask,
+            self.score,
+        )
         self.scored = 0
 
     def send(self, endpoint, order):
@@ -54,18 +58,26 @@ class Rounds:
             for number in range(len(order.prompts)):
                 self.answered += 1
                 if self.answered % self._every == 0:
-                    changes[number] = {"prompt_ids": (1, 2), "ids": tuple(self._ids), "text": self._text}
+                    changes[number] = {
+                        "prompt_ids": (1, 2),
+                        "ids": tuple(self._ids),
+                        "text": self._text,
+                    }
         if not self._told:
             changes = [{**change, "prompt_ids": (), "ids": ()} for change in changes]
         requests = tuple(
-            replace(request, **change) for request, change in zip(sent.result.requests, changes, strict=True)
+            replace(request, **change)
+            for request, change in zip(sent.result.requests, changes, strict=True)
         )
         return replace(sent, result=replace(sent.result, requests=requests))
 
     def ask(self, endpoint, asks, *, concurrency, **options):
         answers = self._ask(endpoint, asks, concurrency=concurrency, **options)
         if concurrency == 1 and self._of_candidate(endpoint):  # sent again alone
-            return tuple(replace(answer, ids=self._ids, text=self._text, logprobs=(), best=()) for answer in answers)
+            return tuple(
+                replace(answer, ids=self._ids, text=self._text, logprobs=(), best=())
+                for answer in answers
+            )
         return answers
 
     def score(self, endpoint, answers, **options):
@@ -74,12 +86,17 @@ class Rounds:
         rows = []
         for answer in answers:
             right = cycled(Behaviour().tokens, len(answer.ids))
-            owns = tuple(0.0 if a == b else -self.margin for a, b in zip(answer.ids, right, strict=True))
+            owns = tuple(
+                0.0 if a == b else -self.margin for a, b in zip(answer.ids, right, strict=True)
+            )
             rows.append(Scored(owns, tuple((0.0, -12.0) for _ in owns), right))
         return tuple(rows)
 
     def _of_candidate(self, endpoint):
-        return self.memory.disk.engines[endpoint.base_url.removeprefix("http://")].manifest == CANDIDATE_TEXT
+        return (
+            self.memory.disk.engines[endpoint.base_url.removeprefix("http://")].manifest
+            == CANDIDATE_TEXT
+        )
 
     def rollout(self, *, fidelity=QUICK, strategy=Strategy.SIDE_BY_SIDE, **changes):
         planned = plan(strategy, fidelity=fidelity, **changes)
@@ -93,7 +110,9 @@ def outputs(operation):
     return next(rule for rule in verdict_of(operation).rules if rule.rule == "outputs")
 
 
-@pytest.mark.parametrize("changes", [BESIDE, {**BESIDE, "placement": Placement.TURNS}], ids=["together", "in turns"])
+@pytest.mark.parametrize(
+    "changes", [BESIDE, {**BESIDE, "placement": Placement.TURNS}], ids=["together", "in turns"]
+)
 def test_a_wrong_token_of_a_round_refuses(changes):
     """The pass before the rounds met none of it."""
     world = Rounds(every=3)
@@ -109,14 +128,18 @@ def test_a_wrong_token_of_a_round_refuses(changes):
 def test_the_first_token_that_differs_under_a_grammar_is_judged(margin, ending):
     world = Rounds(every=3, margin=margin)
     schema = {"response_format": {"type": "json_object"}}
-    prompts = tuple(Chat.of({"messages": [{"role": "user", "content": p}], **schema}) for p in PROMPTS)
+    prompts = tuple(
+        Chat.of({"messages": [{"role": "user", "content": p}], **schema}) for p in PROMPTS
+    )
     world.memory.disk.records["workload-1", "workload"] = replace(
         WORKLOAD, traffic=(Traffic("own", prompts),)
     ).to_record()
     world.memory.context = replace(world.memory.context, prompts={"own": prompts})
     done = world.rollout()
     assert done.ending is ending
-    assert ("the first token that differs is far from a tie" in outputs(done).message) is (ending is Ending.REJECTED)
+    assert ("the first token that differs is far from a tie" in outputs(done).message) is (
+        ending is Ending.REJECTED
+    )
 
 
 def test_a_tie_is_none():
@@ -184,7 +207,8 @@ def test_texts_are_tokenized_where_the_client_gets_no_ids(monkeypatch):
     def tokenize(endpoint, asks, answers, *, concurrency):
         asked.extend(answer.text for answer in answers)
         return tuple(
-            replace(answer, prompt_ids=(1, 2), ids=words.get(answer.text, RIGHT), tokenized=True) for answer in answers
+            replace(answer, prompt_ids=(1, 2), ids=words.get(answer.text, RIGHT), tokenized=True)
+            for answer in answers
         )
 
     monkeypatch.setattr(world.memory.meter, "tokenize", tokenize)
@@ -204,13 +228,21 @@ def test_nothing_is_compared_where_it_is_off():
 def test_no_record_or_line_holds_an_answer_or_its_tokens():
     world = Rounds(every=3, text="the user's own words", ids=(5, 314159, *RIGHT[2:]))
     done = world.rollout()
-    records = {key: record for key, record in world.memory.disk.records.items() if key != (done.id, "answers-rounds")}
+    records = {
+        key: record
+        for key, record in world.memory.disk.records.items()
+        if key != (done.id, "answers-rounds")
+    }
     kept = json.dumps(list(records.values()))
-    lines = "\n".join([*world.memory.progress.lines, *(e.to_line() for e in world.memory.disk.ledger)])
+    lines = "\n".join(
+        [*world.memory.progress.lines, *(e.to_line() for e in world.memory.disk.ledger)]
+    )
     assert "the user's own words" not in kept + lines
     assert "token_ids" not in kept
     ids = json.dumps(list(RIGHT))
-    assert ids not in kept and ids not in json.dumps(world.memory.disk.records[done.id, "answers-rounds"])
+    assert ids not in kept and ids not in json.dumps(
+        world.memory.disk.records[done.id, "answers-rounds"]
+    )
 
 
 def test_a_resumed_command_compares_what_it_still_has():

@@ -46,7 +46,12 @@ def test_every_draft_that_vllm_can_load_makes_a_configuration(draft):
         ("Qwen/Qwen3-8B", "draft_model", "latest", "Qwen/Qwen3-0.6B"),
         ("openai/gpt-oss-120b", "eagle3", None, "nvidia/gpt-oss-120b-Eagle3-v3"),
         # SGLang's and plugins' drafts are passed over
-        ("meta-llama/Llama-3.1-8B-Instruct", "eagle3", None, "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"),
+        (
+            "meta-llama/Llama-3.1-8B-Instruct",
+            "eagle3",
+            None,
+            "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3",
+        ),
     ],
 )
 def test_the_first_that_fits_is_taken(target, method, engine, repo):
@@ -61,7 +66,9 @@ def test_a_target_by_the_end_of_its_name_or_in_a_quantised_form():
     assert TABLE.key("someone/Qwen3-8B") is None  # not said to be the same model
     found = choose(TABLE, "RedHatAI/Qwen3-8B-FP8-dynamic", "eagle3")
     assert found.draft.repo == "RedHatAI/Qwen3-8B-speculator.eagle3"
-    assert "Qwen/Qwen3-8B, which RedHatAI/Qwen3-8B-FP8-dynamic is a quantised form of" in found.reason
+    assert (
+        "Qwen/Qwen3-8B, which RedHatAI/Qwen3-8B-FP8-dynamic is a quantised form of" in found.reason
+    )
     twice = Catalogue({"a/one": TABLE.of("qwen3-8b"), "b/one": TABLE.of("qwen3-8b")})
     assert twice.key("one") is None
 
@@ -84,13 +91,25 @@ def test_no_draft_is_needed_or_none_is_known():
 @pytest.mark.parametrize(
     ("target", "method", "engine", "says", "hint"),
     [
-        ("Qwen/Qwen3-8b-it", "eagle3", None, "no draft of Qwen/Qwen3-8b-it is known", "Qwen/Qwen3-8B"),
+        (
+            "Qwen/Qwen3-8b-it",
+            "eagle3",
+            None,
+            "no draft of Qwen/Qwen3-8b-it is known",
+            "Qwen/Qwen3-8B",
+        ),
         ("Qwen3-8Bx", "eagle3", None, "is known", "Qwen/Qwen3-8B"),
         ("nobody/Qwen3-8B", "eagle3", None, "is known", "Qwen/Qwen3-8B"),
         ("nobody/zzz", "eagle3", None, "is known", "mpctl drafts lists"),
         ("Qwen/Qwen3-8B", "dflash", "0.19.0", "needs vLLM 0.20.0, the engine is 0.19.0", "--draft"),
         ("Qwen/Qwen3-1.7B", "medusa", None, "AngelSlim/Qwen3-1.7B_eagle3 is for eagle3", "--draft"),
-        ("Qwen/Qwen3-Coder-480B-A35B-Instruct", "eagle3", None, "is published for sglang", "--draft"),
+        (
+            "Qwen/Qwen3-Coder-480B-A35B-Instruct",
+            "eagle3",
+            None,
+            "is published for sglang",
+            "--draft",
+        ),
         ("Qwen/Qwen2.5-32B-Instruct", "eagle3", None, "is for arctic", "--draft"),
     ],
 )
@@ -162,7 +181,9 @@ def test_a_mistake_has_its_file_line_and_field(old, new, where, says):
     assert where is None or caught.value.line == where
 
 
-@pytest.mark.parametrize("text", ["", "a: 1\n---\nb: 2\n", "[]", "targets: {}\n", "\x00", "targets: 3"])
+@pytest.mark.parametrize(
+    "text", ["", "a: 1\n---\nb: 2\n", "[]", "targets: {}\n", "\x00", "targets: 3"]
+)
 def test_what_is_no_catalogue_is_refused(text):
     with pytest.raises(InputError):
         read_catalogue(text, "x.yaml")

@@ -33,11 +33,16 @@ HEAD = (
 MODEL = "    model:\n      modelFormat: {name: vLLM}\n      runtime: kserve-vllmserver\n"
 TARGETS = {
     "hf": HEAD + MODEL + "      storageUri: hf://Qwen/Qwen3-8B\n",
-    "uris": HEAD + "    storageUris:\n    - uri: hf://Qwen/Qwen3-8B\n      mountPath: /mnt/models\n" + MODEL,
-    "pvc": HEAD + MODEL + "      storageUri: pvc://models\n      args: [--model=/mnt/models/qwen]\n",
+    "uris": HEAD
+    + "    storageUris:\n    - uri: hf://Qwen/Qwen3-8B\n      mountPath: /mnt/models\n"
+    + MODEL,
+    "pvc": HEAD
+    + MODEL
+    + "      storageUri: pvc://models\n      args: [--model=/mnt/models/qwen]\n",
     "pvc-folder": HEAD + MODEL + "      storageUri: pvc://models/qwen\n",
     "oci": HEAD + MODEL + "      storageUri: oci://registry.example/qwen:1\n",
-    "none": HEAD + "    containers:\n    - name: kserve-container\n      image: vllm/vllm-openai:v0.32.0\n"
+    "none": HEAD
+    + "    containers:\n    - name: kserve-container\n      image: vllm/vllm-openai:v0.32.0\n"
     "      args: [--model=Qwen/Qwen3-8B]\n",
 }
 EVERYTHING = {"claim": "models", "shared": True, "registry": "registry.example/models"}
@@ -46,9 +51,15 @@ EVERYTHING = {"claim": "models", "shared": True, "registry": "registry.example/m
 @cache
 def validator(release: str) -> Any:
     """The InferenceService of a release as strict decoding takes it: no unknown field."""
-    body = json.loads(gzip.decompress((CRDS / f"kserve-{RELEASES[release]}-inferenceservices.json.gz").read_bytes()))
+    body = json.loads(
+        gzip.decompress(
+            (CRDS / f"kserve-{RELEASES[release]}-inferenceservices.json.gz").read_bytes()
+        )
+    )
     version = next(one for one in body["spec"]["versions"] if one["name"] == "v1beta1")
-    return jsonschema.Draft202012Validator(closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"]))
+    return jsonschema.Draft202012Validator(
+        closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+    )
 
 
 def closed(schema: Any) -> Any:
@@ -95,7 +106,9 @@ WITH_WEIGHTS = [name for name, method in METHODS.items() if method.loads_weights
 WITHOUT = [name for name, method in METHODS.items() if not method.loads_weights]
 
 
-@pytest.mark.parametrize(("release", "mode", "target"), [*itertools.product(RELEASES, MODES, TARGETS)])
+@pytest.mark.parametrize(
+    ("release", "mode", "target"), [*itertools.product(RELEASES, MODES, TARGETS)]
+)
 def test_every_method_by_every_mode_on_every_release(release, mode, target):
     text = TARGETS[target]
     service = load(text)[0]
@@ -115,7 +128,10 @@ def test_every_method_by_every_mode_on_every_release(release, mode, target):
         assert json.dumps(plan.path)[1:-1] in rolled.text
         assert foreign_changes(text, rolled.text) == foreign_changes(rolled.text, text) == ()
         accepted(rolled.text, release)
-        for left in (without_draft(rolled.with_speculation(None)), without_draft(rolled).with_speculation(None)):
+        for left in (
+            without_draft(rolled.with_speculation(None)),
+            without_draft(rolled).with_speculation(None),
+        ):
             assert_left(service, plan, left)
     assert plan.removes
     assert plan.leaves
@@ -151,7 +167,9 @@ def test_methods_without_weights_change_no_storage(release, target):
 )
 def test_the_best_mode_and_why(target, cluster, mode, says):
     plan = plan_staging(
-        load(TARGETS[target])[0], DraftSource("org/draft", size_gib=3.0, target_gib=16.0), StagingCluster(**cluster)
+        load(TARGETS[target])[0],
+        DraftSource("org/draft", size_gib=3.0, target_gib=16.0),
+        StagingCluster(**cluster),
     )
     assert (plan.mode, says in plan.reason) == (mode, True), plan.reason
     assert {one.mode for one in plan.checks} == set(MODES)
@@ -160,12 +178,18 @@ def test_the_best_mode_and_why(target, cluster, mode, says):
 
 def test_when_no_mode_is_available_the_hint_says_what_to_give():
     with pytest.raises(InputError) as caught:
-        plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), StagingCluster(kserve="0.20", air_gapped=True))
+        plan_staging(
+            load(TARGETS["hf"])[0],
+            DraftSource("org/draft"),
+            StagingCluster(kserve="0.20", air_gapped=True),
+        )
     for mode in MODES:
         assert f"{mode}: " in caught.value.message
     assert "--claim" in caught.value.hint
     with pytest.raises(InputError, match="unknown staging mode"):
-        plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), StagingCluster(), mode="pigeon")
+        plan_staging(
+            load(TARGETS["hf"])[0], DraftSource("org/draft"), StagingCluster(), mode="pigeon"
+        )
 
 
 def test_a_target_of_a_data_connection_is_not_left_behind_by_the_list_of_artifacts():
@@ -200,28 +224,43 @@ def test_the_paths_that_engines_read():
 
 def test_images_of_a_mirror_with_their_digest():
     service, mirror = load(TARGETS["hf"])[0], "r.example:5000/base:1@sha256:" + "ab" * 32
-    cluster = StagingCluster("0.20.0", claim="models", shared=True, registry="r.example/m", staging_image=mirror)
-    (job,) = plan_staging(service, DraftSource("org/Draft", "abc", 2.0), cluster, mode="pvc").documents
+    cluster = StagingCluster(
+        "0.20.0", claim="models", shared=True, registry="r.example/m", staging_image=mirror
+    )
+    (job,) = plan_staging(
+        service, DraftSource("org/Draft", "abc", 2.0), cluster, mode="pvc"
+    ).documents
     assert job["spec"]["template"]["spec"]["containers"][0]["image"] == mirror
-    assert f"FROM {mirror}\n" in plan_staging(service, DraftSource("org/Draft", "abc"), cluster, mode="oci").recipe
+    assert (
+        f"FROM {mirror}\n"
+        in plan_staging(service, DraftSource("org/Draft", "abc"), cluster, mode="oci").recipe
+    )
 
 
 def test_what_is_prepared_and_what_stays():
     service = load(TARGETS["hf"])[0]
-    cluster = StagingCluster("0.20.0", claim="models", shared=True, registry="r.example/m", token_secret="hf")
+    cluster = StagingCluster(
+        "0.20.0", claim="models", shared=True, registry="r.example/m", token_secret="hf"
+    )
     by_claim = plan_staging(service, DraftSource("org/Draft", "abc", 2.0), cluster, mode="pvc")
     (job,) = by_claim.documents
     pod = job["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == "kserve/storage-initializer:v0.20.0"
     assert pod["containers"][0]["args"] == ["hf://org/Draft:abc", "/models/org--draft@abc"]
     assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "models"}
-    assert pod["containers"][0]["env"][-1]["valueFrom"]["secretKeyRef"] == {"name": "hf", "key": "HF_TOKEN"}
+    assert pod["containers"][0]["env"][-1]["valueFrom"]["secretKeyRef"] == {
+        "name": "hf",
+        "key": "HF_TOKEN",
+    }
     assert "folder org--draft@abc" in by_claim.leaves[0]
     assert job["metadata"]["namespace"] == "n"
     again = plan_staging(service, DraftSource("org/Draft", "def", 2.0), cluster, mode="pvc")
     assert again.documents[0]["metadata"]["name"] != job["metadata"]["name"]
     gap = plan_staging(
-        service, DraftSource("org/Draft"), StagingCluster("0.20", air_gapped=True, claim="models"), mode="pvc"
+        service,
+        DraftSource("org/Draft"),
+        StagingCluster("0.20", air_gapped=True, claim="models"),
+        mode="pvc",
     )
     assert gap.documents == ()
     assert gap.steps[0].startswith("copy org/Draft")
@@ -229,13 +268,21 @@ def test_what_is_prepared_and_what_stays():
     assert image.image == "r.example/m/org/draft:abc"
     assert "COPY --chmod=755 draft/ /models/\n" in image.recipe
     assert (
-        plan_staging(service, DraftSource("oci://r.example/head:1"), StagingCluster("0.20"), mode="oci").recipe is None
+        plan_staging(
+            service, DraftSource("oci://r.example/head:1"), StagingCluster("0.20"), mode="oci"
+        ).recipe
+        is None
     )
 
 
 def image_of(draft, revision=""):
     service = load(TARGETS["hf"])[0]
-    return plan_staging(service, DraftSource(draft, revision), StagingCluster("0.20", registry="r.example"), mode="oci")
+    return plan_staging(
+        service,
+        DraftSource(draft, revision),
+        StagingCluster("0.20", registry="r.example"),
+        mode="oci",
+    )
 
 
 def test_images_differ_with_draft_and_revision_and_have_valid_names():
@@ -247,13 +294,18 @@ def test_images_differ_with_draft_and_revision_and_have_valid_names():
 
 
 def test_a_recipe_pins_the_drafts_revision():
-    assert "hf download org/Draft --revision abc --local-dir draft\n" in image_of("org/Draft", "abc").recipe
+    assert (
+        "hf download org/Draft --revision abc --local-dir draft\n"
+        in image_of("org/Draft", "abc").recipe
+    )
     assert "--revision" not in image_of("org/Draft").recipe
     assert "copy s3://b/t into the directory draft\n" in image_of("s3://b/t").recipe
 
 
 def test_an_image_of_the_users_is_listed_as_it_is_named():
-    plan = plan_staging(load(TARGETS["hf"])[0], DraftSource("oci+native://r.example/d:1"), StagingCluster("0.20"))
+    plan = plan_staging(
+        load(TARGETS["hf"])[0], DraftSource("oci+native://r.example/d:1"), StagingCluster("0.20")
+    )
     assert (plan.mode, plan.recipe, plan.prepares) == ("oci", None, False)
     assert "uri: oci+native://r.example/d:1\n" in plan.service.text
 
@@ -281,7 +333,10 @@ def test_a_copy_by_hand_is_prepared_first_and_a_claim_that_holds_the_draft_is_no
 def test_the_engine_downloads_and_what_would_be_better_is_said():
     def said(target, **cluster):
         plan = plan_staging(
-            load(TARGETS[target])[0], DraftSource("org/draft"), StagingCluster(**cluster), mode="engine"
+            load(TARGETS[target])[0],
+            DraftSource("org/draft"),
+            StagingCluster(**cluster),
+            mode="engine",
         )
         return any("--kserve" in one for one in plan.warnings)
 
@@ -292,7 +347,9 @@ def test_the_engine_downloads_and_what_would_be_better_is_said():
 
 def test_a_target_mounted_far_from_ours_takes_another_mode():
     text = TARGETS["uris"].replace("/mnt/models", "/models/target")
-    plan = plan_staging(load(text)[0], DraftSource("org/draft"), StagingCluster("0.20", claim="models"))
+    plan = plan_staging(
+        load(text)[0], DraftSource("org/draft"), StagingCluster("0.20", claim="models")
+    )
     assert plan.mode == "pvc"
     reason = next(one.unavailable for one in plan.checks if one.mode == "storageUris")
     assert "one directory above /models/target and /mnt/mpctl/draft" in reason
@@ -310,7 +367,9 @@ def test_a_target_mounted_far_from_ours_takes_another_mode():
 )
 def test_what_is_downloaded_at_every_start_fits_on_a_node(target, draft_gib, target_gib, fits):
     draft = DraftSource("org/draft", size_gib=draft_gib, target_gib=target_gib)
-    plan = plan_staging(load(TARGETS[target])[0], draft, StagingCluster("0.20", node_disk_gib=18.0, claim="models"))
+    plan = plan_staging(
+        load(TARGETS[target])[0], draft, StagingCluster("0.20", node_disk_gib=18.0, claim="models")
+    )
     obstacles = {one.mode: one.unavailable for one in plan.checks}
     for mode in ("storageUris", "engine"):
         assert (obstacles[mode] is None) is fits, obstacles[mode]
@@ -328,7 +387,10 @@ def test_what_is_downloaded_at_every_start_fits_on_a_node(target, draft_gib, tar
 )
 def test_the_job_runs_the_initializer_of_the_release(kserve, tag):
     plan = plan_staging(
-        load(TARGETS["hf"])[0], DraftSource("org/d"), StagingCluster(kserve, claim="models"), mode="pvc"
+        load(TARGETS["hf"])[0],
+        DraftSource("org/d"),
+        StagingCluster(kserve, claim="models"),
+        mode="pvc",
     )
     (container,) = plan.documents[0]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"kserve/storage-initializer:{tag}"
@@ -336,8 +398,13 @@ def test_the_job_runs_the_initializer_of_the_release(kserve, tag):
 
 def test_a_claim_of_one_node_is_a_warning():
     service = load(TARGETS["pvc"])[0]
-    assert "may not start" in plan_staging(service, DraftSource("org/d"), StagingCluster()).warnings[0]
-    assert "one node" in plan_staging(service, DraftSource("org/d"), StagingCluster(shared=False)).warnings[0]
+    assert (
+        "may not start" in plan_staging(service, DraftSource("org/d"), StagingCluster()).warnings[0]
+    )
+    assert (
+        "one node"
+        in plan_staging(service, DraftSource("org/d"), StagingCluster(shared=False)).warnings[0]
+    )
 
 
 # Rows of the verdicts a running v0.20.0 gave (admission webhook and schema), and of its source: what breaks which rule.
@@ -345,7 +412,12 @@ OK = {"model": {"modelFormat": {"name": "vLLM"}}}
 
 
 def uris(*pairs):
-    return {**OK, "storageUris": [{"uri": uri, **({"mountPath": path} if path else {})} for uri, path in pairs]}
+    return {
+        **OK,
+        "storageUris": [
+            {"uri": uri, **({"mountPath": path} if path else {})} for uri, path in pairs
+        ],
+    }
 
 
 VERDICTS = [
@@ -353,12 +425,24 @@ VERDICTS = [
     ("0.20", uris(("hf://a/t", None)), None),
     ("0.20", uris(("hf://a/t", "/other/x"), ("hf://a/d", "/mnt/models/draft")), "no-common-parent"),
     ("0.20", {**uris(("hf://a/t", None)), "model": {"storageUri": "hf://a/t"}}, "both-storages"),
-    ("0.20", {**uris(("hf://a/d", None)), "model": {"storage": {"key": "s3", "path": "t"}}}, "key-beside"),
+    (
+        "0.20",
+        {**uris(("hf://a/d", None)), "model": {"storage": {"key": "s3", "path": "t"}}},
+        "key-beside",
+    ),
     ("0.20", uris(("pvc://x/folder", "/p")), "claim-sub-path"),
     ("0.20", uris(("pvc://x", "/Models_1")), "path-makes-no-name"),
     ("0.20", uris(("oci://r/t", "/mnt/target/model"), ("oci://r/d", "/mnt/draft/model")), None),
-    ("0.20", uris(("oci://r/t", "/mnt/models/target"), ("oci://r/d", "/mnt/models/draft")), "image-parents"),
-    ("0.20", uris(("oci+native://r/t", "/mnt/models/target"), ("oci+native://r/d", "/mnt/models/draft")), None),
+    (
+        "0.20",
+        uris(("oci://r/t", "/mnt/models/target"), ("oci://r/d", "/mnt/models/draft")),
+        "image-parents",
+    ),
+    (
+        "0.20",
+        uris(("oci+native://r/t", "/mnt/models/target"), ("oci+native://r/d", "/mnt/models/draft")),
+        None,
+    ),
     ("0.20", uris(("oci+native://r/t", "/mnt/m"), ("oci+native://r/d", "/mnt/m")), "native-paths"),
     ("0.20", uris(*((f"oci://r/{i}", f"/mnt/{i}/m") for i in range(11))), "too-many-images"),
     ("0.19", uris(("oci://r/t", "/mnt/models")), None),
@@ -369,7 +453,10 @@ VERDICTS = [
 
 @pytest.mark.parametrize(("release", "predictor", "rule"), VERDICTS)
 def test_the_rules_row_by_row(release, predictor, rule):
-    rules = [one.rule for one in problems({"metadata": {"name": "s"}, "spec": {"predictor": predictor}}, release)]
+    rules = [
+        one.rule
+        for one in problems({"metadata": {"name": "s"}, "spec": {"predictor": predictor}}, release)
+    ]
     assert rules == ([] if rule is None else [rule])
 
 
@@ -383,7 +470,16 @@ def test_a_canary_gets_no_artifacts():
 @given(
     st.sampled_from(sorted(TARGETS)),
     st.sampled_from(
-        ["org/draft", "hf://org/d", "s3://b/d", "gs://b/d", "oci://r/d:1", "oci+native://r/d", "pvc://c/d", "/x"]
+        [
+            "org/draft",
+            "hf://org/d",
+            "s3://b/d",
+            "gs://b/d",
+            "oci://r/d:1",
+            "oci+native://r/d",
+            "pvc://c/d",
+            "/x",
+        ]
     ),
     st.builds(
         StagingCluster,
@@ -428,7 +524,11 @@ SWITCHED_OFF = TARGETS["hf"].replace(
     [
         (LABELLED, True),
         (TARGETS["hf"] + CACHE, True),
-        (TARGETS["hf"] + CACHE.replace("kind: LocalModelCache", "kind: LocalModelNamespaceCache"), True),
+        (
+            TARGETS["hf"]
+            + CACHE.replace("kind: LocalModelCache", "kind: LocalModelNamespaceCache"),
+            True,
+        ),
         (TARGETS["hf"], False),
         (SWITCHED_OFF + CACHE, False),
         (TARGETS["hf"] + CACHE.replace("Qwen/Qwen3-8B", "Qwen/Qwen3"), False),
@@ -437,7 +537,11 @@ SWITCHED_OFF = TARGETS["hf"].replace(
 )
 def test_a_target_in_a_local_model_cache_is_not_moved_away_from_it(text, cached):
     service = load(text)[0]
-    plan = plan_staging(service, DraftSource("hf://org/draft"), StagingCluster(kserve="0.20", **EVERYTHING))
+    plan = plan_staging(
+        service, DraftSource("hf://org/draft"), StagingCluster(kserve="0.20", **EVERYTHING)
+    )
     reasons = {check.mode: check.unavailable or "" for check in plan.checks}
     assert ("holds the target for storageUri alone" in reasons["storageUris"]) == cached
-    assert ("storageUri: hf://Qwen/Qwen3-8B" in plan.service.to_yaml()) == (cached or plan.mode == "pvc")
+    assert ("storageUri: hf://Qwen/Qwen3-8B" in plan.service.to_yaml()) == (
+        cached or plan.mode == "pvc"
+    )

@@ -45,9 +45,17 @@ def test_what_drafts_may_be_named():
     assert not DraftSource("org/draft ").is_path
     assert DraftSource("hf://org/draft:abc", "abc").fetched == "hf://org/draft:abc"
     assert DraftSource("org/draft").revision == "main"
-    for name in ("pvc://a.b-c/x/..y/z/", "pvc://models", "oci://localhost:5000/a/b:v1@sha256:ab", "s3://b/a b", "/a b"):
+    for name in (
+        "pvc://a.b-c/x/..y/z/",
+        "pvc://models",
+        "oci://localhost:5000/a/b:v1@sha256:ab",
+        "s3://b/a b",
+        "/a b",
+    ):
         assert DraftSource(name).name == name
-    plan = plan_staging(load(TARGETS["pvc"])[0], DraftSource("pvc://models/d/"), StagingCluster("0.20"))
+    plan = plan_staging(
+        load(TARGETS["pvc"])[0], DraftSource("pvc://models/d/"), StagingCluster("0.20")
+    )
     assert plan.path == "/mnt/models/d"
 
 

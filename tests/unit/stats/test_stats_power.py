@@ -28,7 +28,9 @@ def simulated(drift, rounds, repetitions=4000):
 @pytest.mark.parametrize("rounds", [5, 12, 24, 40])
 @pytest.mark.parametrize("drift", [0.3, 0.6, 0.85, 1.2, 2.0])
 def test_power_is_that_of_simulated_tests(rounds, drift):
-    assert chance_to_show(drift, 1.0, rounds, ALPHA) == pytest.approx(simulated(drift, rounds), abs=0.05)
+    assert chance_to_show(drift, 1.0, rounds, ALPHA) == pytest.approx(
+        simulated(drift, rounds), abs=0.05
+    )
 
 
 def test_without_a_difference_the_chance_is_the_error():
@@ -44,7 +46,9 @@ def test_more_rounds_never_find_less():
 @pytest.mark.parametrize(("drift", "trim"), [(1.5, 0.0), (0.9, 0.1), (0.6, 0.0), (0.5, 0.1)])
 def test_the_rounds_that_show_a_difference_are_the_fewest(drift, trim):
     rounds = rounds_to_show(drift, 1.0, ALPHA, 0.9, trim=trim)
-    fewer = math.floor(0.9 * rounds)  # a difference is rounded by up to 3 %, its rounds by twice as much
+    fewer = math.floor(
+        0.9 * rounds
+    )  # a difference is rounded by up to 3 %, its rounds by twice as much
     chances = [chance_to_show(drift, 1.0, count, ALPHA, trim=trim) for count in (fewer, rounds)]
     assert chances[0] < 0.9 <= chances[1]
 

@@ -14,7 +14,13 @@ from scipy import stats
 
 from mpctl import formatting
 from mpctl.gate.policy import Policy
-from mpctl.stats.confidence import Stage, excess_interval, lognormal_mean, mean_interval, ratio_interval
+from mpctl.stats.confidence import (
+    Stage,
+    excess_interval,
+    lognormal_mean,
+    mean_interval,
+    ratio_interval,
+)
 from mpctl.stats.sequential import FIRST_LOOK, Spending, nominal_levels, rounds_to_show
 
 few = settings(max_examples=40, deadline=None)
@@ -37,7 +43,9 @@ def errors_of(values, looks, *, truth=0.0, alpha=SIDE):
 @pytest.mark.parametrize("looks", [2, 3, 4, 8, 30])
 def test_all_looks_together_spend_what_is_allowed(looks):
     """Against the distribution the levels are made for: a sum of normal rounds of known variance."""
-    made = np.random.default_rng(1).normal(size=(100_000, looks)).cumsum(axis=1) / np.sqrt(np.arange(1, looks + 1))
+    made = np.random.default_rng(1).normal(size=(100_000, looks)).cumsum(axis=1) / np.sqrt(
+        np.arange(1, looks + 1)
+    )
     levels = np.array(nominal_levels(looks, 0.02))
     crossed = (made > stats.norm.isf(np.where(levels > 0, levels, 1e-300))).any(axis=1).mean()
     assert crossed == pytest.approx(0.02, abs=0.0015)
@@ -55,7 +63,9 @@ def test_a_spending_function_spends_its_error_once(alpha, first, power, looks):
 
 @pytest.mark.parametrize("spending", [Policy().gain, Policy().guard, Policy().loss])
 def test_all_looks_together_spend_what_a_spending_function_allows(spending):
-    rounds = np.random.default_rng(2).normal(size=(100_000, 48)).cumsum(axis=1) / np.sqrt(np.arange(1, 49))
+    rounds = np.random.default_rng(2).normal(size=(100_000, 48)).cumsum(axis=1) / np.sqrt(
+        np.arange(1, 49)
+    )
     levels = np.array(nominal_levels(48, spending))
     crossed = (rounds > stats.norm.isf(np.where(levels > 0, levels, 1e-300))).any(axis=1).mean()
     assert crossed == pytest.approx(spending.alpha, abs=0.0015)
@@ -119,7 +129,10 @@ def test_intervals_of_the_module_are_those_of_the_simulation():
         pytest.approx(values.mean() - low * error),
         pytest.approx(values.mean() + high * error),
     )
-    assert (actual_mean_interval.n, actual_mean_interval.level) == (8, pytest.approx(1 - 1.25 * SIDE))
+    assert (actual_mean_interval.n, actual_mean_interval.level) == (
+        8,
+        pytest.approx(1 - 1.25 * SIDE),
+    )
     ratio = ratio_interval(values, stage)
     assert (ratio.value, ratio.low) == (
         pytest.approx(math.exp(actual_mean_interval.value)),
@@ -128,14 +141,18 @@ def test_intervals_of_the_module_are_those_of_the_simulation():
 
 
 def test_a_ratio_that_no_float_holds_has_an_open_side_and_no_side_of_zero():
-    actual_ratio_interval = ratio_interval([0.1, 900.0, -900.0, 0.1, 0.05], Stage(5, 24, below=0.017, above=0.017))
+    actual_ratio_interval = ratio_interval(
+        [0.1, 900.0, -900.0, 0.1, 0.05], Stage(5, 24, below=0.017, above=0.017)
+    )
     assert (actual_ratio_interval.low, actual_ratio_interval.high) == (None, None)
     assert formatting.confidence(actual_ratio_interval) == "no confidence interval yet"
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_a_side_that_is_open_is_printed_as_no_number(count):
-    actual_ratio_interval = ratio_interval([0.1, -0.2, 0.3, 0.1][:count], Stage(count, 24, below=0.017, above=0.017))
+    actual_ratio_interval = ratio_interval(
+        [0.1, -0.2, 0.3, 0.1][:count], Stage(count, 24, below=0.017, above=0.017)
+    )
     assert formatting.bounds(actual_ratio_interval) == ""
     assert formatting.bounds(replace(actual_ratio_interval, high=2.0)) == "at most 2.00x"
     assert formatting.bounds(replace(actual_ratio_interval, low=2.0)) == "at least 2.00x"
@@ -182,14 +199,19 @@ def test_no_number_of_rounds_tells_what_does_not_differ():
 
 @pytest.mark.parametrize(("failed", "count"), [(0, 72), (1, 135), (2, 187)])
 def test_how_many_requests_rule_out_five_percent_of_failures(failed, count):
-    assert excess_interval(failed, 0, count).high <= 0.05 < excess_interval(failed, 0, count - 1).high
+    assert (
+        excess_interval(failed, 0, count).high <= 0.05 < excess_interval(failed, 0, count - 1).high
+    )
 
 
 @pytest.mark.parametrize("share", [0.05, 0.02])
 def test_failures_at_a_limit_are_ruled_out_in_one_of_twenty_however_often_they_are_counted(share):
     """Looked at after every request, an upper bound at 95 % passed a true share at the limit twice as often."""
     failed = np.random.default_rng(3).random((4000, 400)) < share
-    needed = {hits: next(n for n in range(1, 2000) if excess_interval(hits, 0, n).high <= share) for hits in range(5)}
+    needed = {
+        hits: next(n for n in range(1, 2000) if excess_interval(hits, 0, n).high <= share)
+        for hits in range(5)
+    }
     counts = np.cumsum(failed, 1)
     passed = np.zeros(len(failed), bool)
     for hits, first in needed.items():
@@ -213,7 +235,9 @@ def test_the_bound_of_a_skewed_mean_knows_of_waits_that_were_not_seen():
 
 
 @pytest.mark.parametrize(("looks", "prompts", "noise"), [(30, 4, 0.6), (11, 8, 0.35), (4, 8, 0.35)])
-def test_the_rules_together_promote_or_reject_what_changes_nothing_in_at_most_one_of_twenty(looks, prompts, noise):
+def test_the_rules_together_promote_or_reject_what_changes_nothing_in_at_most_one_of_twenty(
+    looks, prompts, noise
+):
     """The rules that judge speed share their requests but not all of their errors; each rejects on its own."""
     rng = np.random.default_rng(1)
     shape = (3000, looks, prompts)
@@ -227,19 +251,33 @@ def test_the_rules_together_promote_or_reject_what_changes_nothing_in_at_most_on
     (base_tpot, base), (cand_tpot, cand) = arm(), arm()
     policy = Policy()
     figures = {  # higher is better
-        "time per token": (np.log(base / cand).mean(axis=2), -math.log(policy.max_time_per_token_ratio)),
-        "throughput": (np.log(base.sum(axis=2) / cand.sum(axis=2)), math.log(policy.min_throughput_ratio)),
-        "tpot": (-np.log(cand_tpot.mean(axis=2) / base_tpot.mean(axis=2)), -math.log(policy.max_tpot_ratio)),
+        "time per token": (
+            np.log(base / cand).mean(axis=2),
+            -math.log(policy.max_time_per_token_ratio),
+        ),
+        "throughput": (
+            np.log(base.sum(axis=2) / cand.sum(axis=2)),
+            math.log(policy.min_throughput_ratio),
+        ),
+        "tpot": (
+            -np.log(cand_tpot.mean(axis=2) / base_tpot.mean(axis=2)),
+            -math.log(policy.max_tpot_ratio),
+        ),
     }
     count = np.arange(1, looks + 1)
     reach = np.array(
-        [stats.t.isf(p, k - 1) if p else math.inf for p, k in zip(nominal_levels(looks, SIDE), count, strict=True)]
+        [
+            stats.t.isf(p, k - 1) if p else math.inf
+            for p, k in zip(nominal_levels(looks, SIDE), count, strict=True)
+        ]
     )
     promoted, rejected = np.ones(shape[:2], bool), np.zeros(shape[:2], bool)
     for values, limit in figures.values():
         means = np.cumsum(values, axis=1) / count
         with np.errstate(divide="ignore", invalid="ignore"):
-            error = np.sqrt(np.maximum(np.cumsum(values**2, axis=1) - count * means**2, 0) / (count - 1) / count)
+            error = np.sqrt(
+                np.maximum(np.cumsum(values**2, axis=1) - count * means**2, 0) / (count - 1) / count
+            )
             promoted &= (means - limit) / error > reach
             rejected |= (means - limit) / error < -reach
     wrong = (promoted | rejected).any(axis=1).mean()

@@ -19,18 +19,36 @@ def small_run(ratio=0.5, *, arms=("baseline", "candidate"), device="cpu", spread
         for arm in arms:
             slow = ratio * (1.0 + spread * (repeat % 2)) if arm == "candidate" else 1.0
             samples = tuple(
-                Sample(10.0 * slow, 500.0 * slow, TOKENS, "d", "", f"{repeat}-{n}") for n in range(REQUESTS)
+                Sample(10.0 * slow, 500.0 * slow, TOKENS, "d", "", f"{repeat}-{n}")
+                for n in range(REQUESTS)
             )
             tokens = float(TOKENS * REQUESTS)
             window = Window(
-                *(tokens, 0.0, 0.001 * REQUESTS, float(REQUESTS), tokens / 5, tokens, tokens / 2, (tokens / 2,)),
+                *(
+                    tokens,
+                    0.0,
+                    0.001 * REQUESTS,
+                    float(REQUESTS),
+                    tokens / 5,
+                    tokens,
+                    tokens / 2,
+                    (tokens / 2,),
+                ),
                 ttft_seconds=0.01 * slow * REQUESTS,
                 ttft_count=float(REQUESTS),
                 tpot_seconds=0.01 * slow * REQUESTS,
                 tpot_count=float(REQUESTS),
             )
             blocks.append(
-                Block(arm, Cell("edits", 1), repeat, "2026-11-21T00:00:00+00:00", 4.0 * slow, samples, window)
+                Block(
+                    arm,
+                    Cell("edits", 1),
+                    repeat,
+                    "2026-11-21T00:00:00+00:00",
+                    4.0 * slow,
+                    samples,
+                    window,
+                )
             )
     condition = ArmConditions(
         "ngram", "0.32.0", ("--model=m",), "m", "ab" * 32, device, 1000, speculation=Spec("ngram")

@@ -23,7 +23,11 @@ def run(folder: Path, program: str, **environment: str) -> str:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("VLLM_")}
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**inherited, "PYTHONPATH": os.pathsep.join((str(engine.ENGINE_MAIN.parent), str(folder))), **environment},
+        env={
+            **inherited,
+            "PYTHONPATH": os.pathsep.join((str(engine.ENGINE_MAIN.parent), str(folder))),
+            **environment,
+        },
         capture_output=True,
         text=True,
         check=True,

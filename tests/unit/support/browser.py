@@ -45,7 +45,9 @@ class Tab:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._session = ""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Network", "Runtime", "Log"):
             self.call(f"{domain}.enable")
 
@@ -71,7 +73,11 @@ class Tab:
     def open(self, page: Path, *, width: int = 1200, height: int = 900, dark: bool = False) -> None:
         """Load a file, as a screen of that many CSS pixels sees it."""
         self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 700
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 700,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
@@ -83,7 +89,9 @@ class Tab:
 
     def value(self, expression: str) -> Any:
         """What JavaScript evaluates to, promises awaited. The page itself may forbid scripts; DevTools may not."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
@@ -102,7 +110,9 @@ class Tab:
         """What the console would show, violations of the page's own policy included."""
         texts = [event["entry"]["text"] for event in self.told("Log.entryAdded")]
         texts += [str(event["args"]) for event in self.told("Runtime.consoleAPICalled")]
-        return texts + [event["exceptionDetails"]["text"] for event in self.told("Runtime.exceptionThrown")]
+        return texts + [
+            event["exceptionDetails"]["text"] for event in self.told("Runtime.exceptionThrown")
+        ]
 
     def screenshot(self, *, whole: bool = True) -> bytes:
         """PNG of the page, or of what the screen shows of it."""
@@ -115,17 +125,42 @@ def browser(profile: Path) -> Iterator[Tab]:
     """A browser that ends with the block, with a profile of its own."""
     command = [
         find_browser(),
-        *("--headless=new", "--remote-debugging-port=0", f"--user-data-dir={profile}", "--no-first-run"),
-        *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--disable-extensions"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync", "about:blank"),
+        *(
+            "--headless=new",
+            "--remote-debugging-port=0",
+            f"--user-data-dir={profile}",
+            "--no-first-run",
+        ),
+        *(
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--hide-scrollbars",
+            "--disable-extensions",
+        ),
+        *(
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "about:blank",
+        ),
     ]
     process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, start_new_session=True
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
     )
     try:
         assert process.stderr is not None
         address = next(
-            (m.group(1) for line in process.stderr if (m := re.search(r"listening on (ws://\S+)", line))), ""
+            (
+                m.group(1)
+                for line in process.stderr
+                if (m := re.search(r"listening on (ws://\S+)", line))
+            ),
+            "",
         )
         assert address, f"{command[0]} ended before it listened, with {process.wait()}"
         with connect(address, max_size=None, open_timeout=_PATIENCE_S) as socket:

@@ -14,7 +14,12 @@ PROBE = {"httpGet": {"path": "/v1/models", "port": 8080}}
 
 
 def meta(name, namespace=None, *, labels=None, annotations=None, created=LONG_AGO, **more):
-    fields = {"name": name, "labels": labels or {}, "annotations": annotations or {}, "creationTimestamp": created}
+    fields = {
+        "name": name,
+        "labels": labels or {},
+        "annotations": annotations or {},
+        "creationTimestamp": created,
+    }
     return {**fields, **({"namespace": namespace} if namespace else {}), **more}
 
 
@@ -22,7 +27,10 @@ def node(name, **labels):
     return {
         "metadata": meta(name, labels={"nvidia.com/gpu.present": "true", **labels}),
         "spec": {"taints": [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "8"}},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "allocatable": {"cpu": "8"},
+        },
     }
 
 
@@ -30,15 +38,25 @@ def slice_of(name, devices=1):
     fields = [{"name": f"gpu-{i}"} for i in range(devices)]
     return {
         "metadata": meta(f"{name}-gpu"),
-        "spec": {"driver": "gpu.nvidia.com", "nodeName": name, "pool": {"name": name}, "devices": fields},
+        "spec": {
+            "driver": "gpu.nvidia.com",
+            "nodeName": name,
+            "pool": {"name": name},
+            "devices": fields,
+        },
     }
 
 
 def service(name="qwen"):
     return {
-        "metadata": meta(name, "chat", annotations={"serving.kserve.io/autoscalerClass": "external"}),
+        "metadata": meta(
+            name, "chat", annotations={"serving.kserve.io/autoscalerClass": "external"}
+        ),
         "spec": {"predictor": {"minReplicas": 1, "resourceClaims": [dict(CLAIM)]}},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}], "deploymentMode": "Standard"},
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "deploymentMode": "Standard",
+        },
     }
 
 
@@ -65,7 +83,11 @@ def deployment(name="qwen"):
                 }
             },
         },
-        "status": {"conditions": [{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]},
+        "status": {
+            "conditions": [
+                {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+            ]
+        },
     }
 
 
@@ -88,12 +110,19 @@ def hpa(name="qwen-queue-wait"):
             "maxReplicas": 4,
             "metrics": [metric],
         },
-        "status": {"conditions": [{"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}]},
+        "status": {
+            "conditions": [
+                {"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"}
+            ]
+        },
     }
 
 
 def webhook(name, *, bundle="Q0E="):
-    client = {"service": {"name": "kserve-webhook-server-service", "namespace": "kserve"}, "caBundle": bundle}
+    client = {
+        "service": {"name": "kserve-webhook-server-service", "namespace": "kserve"},
+        "caBundle": bundle,
+    }
     return {
         "metadata": meta("inferenceservice.serving.kserve.io"),
         "webhooks": [{"name": name, "clientConfig": client}],
@@ -135,12 +164,20 @@ def healthy():
         ],
         "kserve-endpointslices": [
             {
-                "metadata": meta("x", "kserve", labels={"kubernetes.io/service-name": "kserve-webhook-server-service"}),
+                "metadata": meta(
+                    "x",
+                    "kserve",
+                    labels={"kubernetes.io/service-name": "kserve-webhook-server-service"},
+                ),
                 "endpoints": [{"conditions": {"ready": True}}],
             }
         ],
-        "mutatingwebhookconfigurations": [webhook("inferenceservice.kserve-webhook-server.defaulter")],
-        "validatingwebhookconfigurations": [webhook("inferenceservice.kserve-webhook-server.validator")],
+        "mutatingwebhookconfigurations": [
+            webhook("inferenceservice.kserve-webhook-server.defaulter")
+        ],
+        "validatingwebhookconfigurations": [
+            webhook("inferenceservice.kserve-webhook-server.validator")
+        ],
         "inferenceservices": [service()],
         "deployments": [deployment()],
         "pods": [pod()],
@@ -182,12 +219,16 @@ def container(objects):
 def lease(renewed_s_ago):
     return {
         "metadata": meta(
-            "mpctl-qwen", "chat", labels={"app.kubernetes.io/managed-by": "mpctl", "mpctl.dev/service": "qwen"}
+            "mpctl-qwen",
+            "chat",
+            labels={"app.kubernetes.io/managed-by": "mpctl", "mpctl.dev/service": "qwen"},
         ),
         "spec": {
             "holderIdentity": "ann@laptop",
             "leaseDurationSeconds": 30,
-            "renewTime": (NOW - timedelta(seconds=renewed_s_ago)).isoformat().replace("+00:00", "Z"),
+            "renewTime": (NOW - timedelta(seconds=renewed_s_ago))
+            .isoformat()
+            .replace("+00:00", "Z"),
         },
     }
 

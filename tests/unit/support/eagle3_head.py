@@ -25,9 +25,15 @@ class Head:
         """
         target, width = self.target, self.target.heads * self.target.head_dim
         narrow = target.kv_heads * target.head_dim
-        attention = 2 * target.hidden * width + 2 * (2 * target.hidden * narrow) + width * target.hidden
+        attention = (
+            2 * target.hidden * width + 2 * (2 * target.hidden * narrow) + width * target.hidden
+        )
         mlp = 3 * target.hidden * (target.intermediate or 4 * target.hidden)
-        whole = 3 * target.hidden * target.hidden + self.layers * (attention + mlp) + target.hidden * self.draft_vocab
+        whole = (
+            3 * target.hidden * target.hidden
+            + self.layers * (attention + mlp)
+            + target.hidden * self.draft_vocab
+        )
         return whole + (target.vocab * target.hidden if self.own_embedding else 0)
 
     def gib(self, element_bytes: int = 2) -> float:

@@ -40,13 +40,16 @@ class FakeApi:
             raise InputError(f"{kind.plural} {name} not found")
         return value
 
-    def list(self, kind: ObjectKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> list[Json]:
+    def list(
+        self, kind: ObjectKind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> list[Json]:
         self.reads += 1
         wanted = dict(pair.split("=") for pair in labels.split(",") if pair)
         return [
             copy.deepcopy(item)
             for (plural, _), item in sorted(self.objects.items())
-            if plural == kind.plural and wanted.items() <= (item["metadata"].get("labels") or {}).items()
+            if plural == kind.plural
+            and wanted.items() <= (item["metadata"].get("labels") or {}).items()
         ]
 
     def create(self, kind: ObjectKind, body: Json, *, as_: str = "mpctl") -> Json:
@@ -55,7 +58,9 @@ class FakeApi:
             raise AlreadyExists(f"{kind.plural} {key[1]} already exists")
         return self._keep(key, body, as_)
 
-    def apply(self, kind: ObjectKind, body: Json, *, force: bool = False, as_: str = "mpctl") -> Json:
+    def apply(
+        self, kind: ObjectKind, body: Json, *, force: bool = False, as_: str = "mpctl"
+    ) -> Json:
         if self.objects.get((kind.plural, body["metadata"]["name"]), {}).get("immutable"):
             raise InputError("data: Forbidden: field is immutable when `immutable` is set")
         return self._keep((kind.plural, body["metadata"]["name"]), body, as_)
@@ -63,10 +68,14 @@ class FakeApi:
     def replace(self, kind: ObjectKind, body: Json, *, as_: str = "mpctl") -> Json:
         return self._keep((kind.plural, body["metadata"]["name"]), body, as_)
 
-    def merge(self, kind: ObjectKind, name: str, namespace: str | None, patch: Json, *, as_: str = "mpctl") -> Json:
+    def merge(
+        self, kind: ObjectKind, name: str, namespace: str | None, patch: Json, *, as_: str = "mpctl"
+    ) -> Json:
         return self._keep((kind.plural, name), merged(self.objects[kind.plural, name], patch), as_)
 
-    def delete(self, kind: ObjectKind, name: str, namespace: str | None = None, *, dry_run: bool = False) -> None:
+    def delete(
+        self, kind: ObjectKind, name: str, namespace: str | None = None, *, dry_run: bool = False
+    ) -> None:
         if self.forbids == kind.plural:
             raise NotPermitted(f"cannot delete {kind.plural}")
         if not dry_run:
@@ -94,7 +103,11 @@ class FakeApi:
 
     def named(self, part: str) -> list[str]:
         """Names of mpctl's objects of one part."""
-        return [n for (_, n), o in sorted(self.objects.items()) if o["metadata"]["labels"]["mpctl.dev/part"] == part]
+        return [
+            n
+            for (_, n), o in sorted(self.objects.items())
+            if o["metadata"]["labels"]["mpctl.dev/part"] == part
+        ]
 
 
 def merged(item: Json, patch: Json) -> Json:

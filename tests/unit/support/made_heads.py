@@ -40,7 +40,9 @@ def trained_head(service: Path, name: str, target: Target, prompts: tuple[str, .
     write_json(service / "drafts" / name / "card.json", card.to_record())
     weights = service / "drafts" / name / "head"
     weights.mkdir()
-    (weights / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 64}))
+    (weights / "config.json").write_text(
+        json.dumps({"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 64})
+    )
     return weights
 
 

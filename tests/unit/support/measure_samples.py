@@ -28,7 +28,9 @@ def bench() -> dict:
     return json.loads((DATA / "bench_q4_c24.json").read_text())
 
 
-def window(generated=100.0, drafts=None, drafted=None, accepted=None, positions=(), **more) -> Window:
+def window(
+    generated=100.0, drafts=None, drafted=None, accepted=None, positions=(), **more
+) -> Window:
     return Window(
         generation_tokens=generated,
         drafts=drafts,
@@ -48,7 +50,9 @@ def speculating(generated) -> Window:
 SPECULATING = speculating(100.0)
 
 
-def block(arm, repeat=0, *, texts=("a", "b"), seconds=1.0, ttft=10.0, tpot=2.0, tokens=10, **more) -> Block:
+def block(
+    arm, repeat=0, *, texts=("a", "b"), seconds=1.0, ttft=10.0, tpot=2.0, tokens=10, **more
+) -> Block:
     """A block of one sample per text; a text of None is a failed request. The engine counted what usage says."""
     names = [prompt_digest(f"{repeat}/{i}") for i in range(len(texts))]
     samples = tuple(
@@ -60,27 +64,51 @@ def block(arm, repeat=0, *, texts=("a", "b"), seconds=1.0, ttft=10.0, tpot=2.0, 
     counted = float(sum(s.tokens for s in samples))
     default = speculating(counted) if arm == CANDIDATE else window(counted)
     return Block(
-        arm, more.get("cell", EDITS), repeat, STARTED, seconds, samples, more.get("window", default), more.get("steps")
+        arm,
+        more.get("cell", EDITS),
+        repeat,
+        STARTED,
+        seconds,
+        samples,
+        more.get("window", default),
+        more.get("steps"),
     )
 
 
 def pair(count=8, *, texts=None, base=None, cand=None) -> list[Block]:
     """One block of each arm with ``count`` prompts; ``base`` and ``cand`` change one of them."""
     same = {"texts": texts or tuple(map(str, range(count)))}
-    return [block(BASELINE, **{**same, **(base or {})}), block(CANDIDATE, **{**same, "seconds": 0.5, **(cand or {})})]
+    return [
+        block(BASELINE, **{**same, **(base or {})}),
+        block(CANDIDATE, **{**same, "seconds": 0.5, **(cand or {})}),
+    ]
 
 
-def rounds_of(count, *, faster=(2.0,) * 8, slower_ttft=0.0, jitter=0.0, cell=EDITS, candidate=None) -> list[Block]:
+def rounds_of(
+    count, *, faster=(2.0,) * 8, slower_ttft=0.0, jitter=0.0, cell=EDITS, candidate=None
+) -> list[Block]:
     """``count`` rounds; the candidate's time per token is the baseline's through ``faster``, one per prompt.
 
     ``jitter``: how far the even rounds are above, the odd ones below, as a part of ``faster``.
     """
     items = []
     for repeat in range(count):
-        base = block(BASELINE, repeat, texts=tuple(map(str, range(len(faster)))), seconds=len(faster) * 0.1, cell=cell)
+        base = block(
+            BASELINE,
+            repeat,
+            texts=tuple(map(str, range(len(faster)))),
+            seconds=len(faster) * 0.1,
+            cell=cell,
+        )
         factor = 1 + (jitter if repeat % 2 == 0 else -jitter)
         samples = tuple(
-            Sample(s.ttft_ms + slower_ttft, s.e2e_ms / (x * factor), s.tokens, s.text_digest, prompt=s.prompt)
+            Sample(
+                s.ttft_ms + slower_ttft,
+                s.e2e_ms / (x * factor),
+                s.tokens,
+                s.text_digest,
+                prompt=s.prompt,
+            )
             for s, x in zip(base.samples, faster, strict=True)
         )
         mean = sum(faster) / len(faster) * factor

@@ -37,7 +37,10 @@ class Receiver:
     def gauges(self):
         """Values of gauges by name, each with its attributes."""
         return {
-            metric.name: (metric.gauge.data_points[0].as_double, _attributes(metric.gauge.data_points[0]))
+            metric.name: (
+                metric.gauge.data_points[0].as_double,
+                _attributes(metric.gauge.data_points[0]),
+            )
             for request in self.requests
             if isinstance(request, ExportMetricsServiceRequest)
             for resource in request.resource_metrics
@@ -48,7 +51,11 @@ class Receiver:
     def resource(self):
         """Attributes of the resource of the first request."""
         request = self.requests[0]
-        groups = request.resource_spans if isinstance(request, ExportTraceServiceRequest) else request.resource_metrics
+        groups = (
+            request.resource_spans
+            if isinstance(request, ExportTraceServiceRequest)
+            else request.resource_metrics
+        )
         return _attributes(groups[0].resource)
 
 
@@ -57,7 +64,9 @@ def _attributes(item):
     for pair in item.attributes:
         kind = pair.value.WhichOneof("value")
         value = getattr(pair.value, kind)
-        values[pair.key] = [v.string_value for v in value.values] if kind == "array_value" else value
+        values[pair.key] = (
+            [v.string_value for v in value.values] if kind == "array_value" else value
+        )
     return values
 
 

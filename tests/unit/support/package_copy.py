@@ -35,7 +35,13 @@ class PackageCopy:
         env = {**os.environ, "PYTHONPATH": str(self.folder)}
         command = [sys.executable, "-c", program]
         done = subprocess.run(
-            command, env=env, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False
+            command,
+            env=env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -30,14 +30,28 @@ def curve(middle, spread=0.5):
     return tuple(middle * (1 + spread * (i - 50) / 50) for i in range(101))
 
 
-def arm(name="baseline", speed=1.0, drafts=(), *, tokens=6124, requests=32, seconds=None, timed=True):
+def arm(
+    name="baseline", speed=1.0, drafts=(), *, tokens=6124, requests=32, seconds=None, timed=True
+):
     """``speed``: times 100 tokens per second."""
     number = 200.0
     off = {"drafts": None, "draft_tokens": None, "accepted": None, "per_position": ()}
-    on = {"drafts": 100.0, "draft_tokens": 500.0, "accepted": 80.0, "per_position": tuple(100 * d for d in drafts)}
-    times = {"ttft_seconds": 0.02, "ttft_count": 1.0, "tpot_seconds": 0.01 / speed, "tpot_count": 1.0}
+    on = {
+        "drafts": 100.0,
+        "draft_tokens": 500.0,
+        "accepted": 80.0,
+        "per_position": tuple(100 * d for d in drafts),
+    }
+    times = {
+        "ttft_seconds": 0.02,
+        "ttft_count": 1.0,
+        "tpot_seconds": 0.01 / speed,
+        "tpot_count": 1.0,
+    }
     waits = {"preemptions": 0.0, "queue_seconds": 0.00025, "queue_count": 1.0}
-    spreads = [Spread(v, v, v * 1.4, v * 1.49, requests) for v in (20.0, 10.0 / speed, 1000.0 / speed)]
+    spreads = [
+        Spread(v, v, v * 1.4, v * 1.49, requests) for v in (20.0, 10.0 / speed, 1000.0 / speed)
+    ]
     return ArmSummary(
         arm=name,
         blocks=4,
@@ -93,16 +107,29 @@ def cell(traffic="edits", concurrency=1, outcome="promote", speed=2.44, **more):
     cand = more.get("candidate", arm("candidate", speed, (0.9, 0.8, 0.7)))
     ratio = more.get("ratio", interval(speed, speed * 0.9, speed * 1.1))
     comparison = Comparison(
-        actual_cell, base, cand, (speed,), 32, 0, 0, intervals={"throughput_ratio": ratio} if ratio else {}
+        actual_cell,
+        base,
+        cand,
+        (speed,),
+        32,
+        0,
+        0,
+        intervals={"throughput_ratio": ratio} if ratio else {},
     )
     verdict = CellVerdict(actual_cell, more.get("share") or 1.0, Outcome(outcome), rules)
     times = {"ttft": 20.0, "tpot": 10.0, "e2e": 1000.0}
     curves = {
         "baseline": {name: curve(v) for name, v in times.items()},
-        "candidate": {name: curve(v / (1 if name == "ttft" else speed)) for name, v in times.items()},
+        "candidate": {
+            name: curve(v / (1 if name == "ttft" else speed)) for name, v in times.items()
+        },
     }
     return CellReport(
-        comparison, verdict, more.get("share"), more.get("curves", curves), more.get("decomposition", decomposition())
+        comparison,
+        verdict,
+        more.get("share"),
+        more.get("curves", curves),
+        more.get("decomposition", decomposition()),
     )
 
 
@@ -173,7 +200,11 @@ def _replaced(value, text):
     if isinstance(value, Enum):
         return value
     if is_dataclass(value):
-        changes = {f.name: _replaced(getattr(value, f.name), text) for f in fields(value) if f.name not in _OURS}
+        changes = {
+            f.name: _replaced(getattr(value, f.name), text)
+            for f in fields(value)
+            if f.name not in _OURS
+        }
         return replace(value, **changes)
     if isinstance(value, Mapping):
         return {k: _replaced(v, text) for k, v in value.items()}

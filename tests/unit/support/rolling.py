@@ -47,7 +47,9 @@ class RollingDisk(Disk):
     sent: list = field(default_factory=list)
 
     def copy(self):
-        return RollingDisk(**{k: v.copy() if hasattr(v, "copy") else v for k, v in self.__dict__.items()})
+        return RollingDisk(
+            **{k: v.copy() if hasattr(v, "copy") else v for k, v in self.__dict__.items()}
+        )
 
 
 class RollingPlatform(MemoryPlatform):
@@ -122,7 +124,9 @@ class RollingPlatform(MemoryPlatform):
         with self._world.acting("stop_all_except"):
             disk = self.disk
             beside = disk.engines.get(BESIDE)
-            if beside is not None and (beside.manifest != arm.manifest or disk.text == arm.manifest):
+            if beside is not None and (
+                beside.manifest != arm.manifest or disk.text == arm.manifest
+            ):
                 self._remove_beside()
 
     def stop(self, arm):
@@ -181,7 +185,9 @@ class RollingPlatform(MemoryPlatform):
         assert route == ROUTE
         with self._world.acting("unshift"):
             if self.disk.edited and (self.disk.share or self.disk.copied):
-                raise Conflict("HTTPRoute users was changed; it gives Service svc-candidate-predictor traffic")
+                raise Conflict(
+                    "HTTPRoute users was changed; it gives Service svc-candidate-predictor traffic"
+                )
             if self.disk.edited:
                 return ("HTTPRoute users was changed by somebody meanwhile; it is left as it is",)
             self.disk.share = self.disk.copied = 0
@@ -220,7 +226,9 @@ def leave_out_the_measurement(monkeypatch, **acts):
 
     def sequence(plan, *, replaces_pods):
         steps = sequences.sequence(plan, replaces_pods=replaces_pods)
-        return tuple(replace(step, act=acts.get(step.name.partition("-")[0], step.act)) for step in steps)
+        return tuple(
+            replace(step, act=acts.get(step.name.partition("-")[0], step.act)) for step in steps
+        )
 
     monkeypatch.setattr(runner, "sequence", sequence)
 
@@ -264,7 +272,9 @@ class RollingWorld(MemoryWorld):
             "generation_tokens": (engine.counters.generation_tokens or 0) + 180,
             **self.served(engine.counters, 10),
         }
-        self.disk.engines[self.disk.routed] = replace(engine, counters=replace(engine.counters, **grown))
+        self.disk.engines[self.disk.routed] = replace(
+            engine, counters=replace(engine.counters, **grown)
+        )
 
     def served(self, old, per_token_ms):
         """Ten requests more, each with this time per output token."""
@@ -274,7 +284,10 @@ class RollingWorld(MemoryWorld):
         }
         if not self.disk.copied:
             return times
-        first = {"ttft_count": (old.ttft_count or 0) + 10, "ttft_seconds": (old.ttft_seconds or 0) + 0.5}
+        first = {
+            "ttft_count": (old.ttft_count or 0) + 10,
+            "ttft_seconds": (old.ttft_seconds or 0) + 0.5,
+        }
         return {**times, **first}
 
 
@@ -290,7 +303,9 @@ def guard(memory):
         if disk.share and not disk.edited:
             beside = disk.engines.get(BESIDE)
             assert beside is not None, f"{where}: {disk.share} % of the traffic finds nobody"
-            assert beside.phase is Phase.READY or memory.falls_at is not None, f"{where}: it does not serve"
+            assert beside.phase is Phase.READY or memory.falls_at is not None, (
+                f"{where}: it does not serve"
+            )
 
     memory.watch = watch
     return memory

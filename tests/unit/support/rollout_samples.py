@@ -28,13 +28,24 @@ def keep_rollouts(state: Path) -> LocalStore:
 
 def _record(store, name, run, *, measured):
     prompts = tuple(f"prompt {i}" for i in range(40))
-    store.save(name, "workload", Workload((Traffic("edits", prompts),), repeats=4, requests=8).to_record())
-    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a"), Manifest.of("b"), Spec("ngram"), workload=name)
+    store.save(
+        name, "workload", Workload((Traffic("edits", prompts),), repeats=4, requests=8).to_record()
+    )
+    plan = Plan(
+        Kind.ROLLOUT,
+        Strategy.SIDE_BY_SIDE,
+        Manifest.of("a"),
+        Manifest.of("b"),
+        Spec("ngram"),
+        workload=name,
+    )
     entries = store.entries()
     opened = {"plan": plan.to_record()}
     now = datetime(2026, 11, 21, 5, 0, 12, tzinfo=UTC)
     last = entries[-1] if entries else None
-    store.append(Entry.after(last, at=now, operation=name, event=Event.OPENED, who="ada@host", data=opened))
+    store.append(
+        Entry.after(last, at=now, operation=name, event=Event.OPENED, who="ada@host", data=opened)
+    )
     if not measured:
         return
     for arm, facts in run.arms.items():

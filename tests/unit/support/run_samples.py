@@ -26,7 +26,15 @@ def window(requests, speculating):
     times |= {"tpot_seconds": requests * 0.01, "tpot_count": float(requests)}
     waits = {"preemptions": 0.0, "queue_seconds": 0.001 * requests, "queue_count": float(requests)}
     if not speculating:
-        return Window(actual_requests, drafts=None, draft_tokens=None, accepted=None, per_position=(), **waits, **times)
+        return Window(
+            actual_requests,
+            drafts=None,
+            draft_tokens=None,
+            accepted=None,
+            per_position=(),
+            **waits,
+            **times,
+        )
     drafts, accepted = actual_requests / 4, actual_requests / 2
     shares = (accepted / 2, accepted / 4, accepted / 4)
     return Window(
@@ -47,7 +55,9 @@ def block(arm, cell, repeat, speed, *, prompts, error=""):
         ttft = 20.0 * noise.uniform(0.97, 1.03)
         tpot = 10.0 / speed * noise.uniform(0.97, 1.03)
         text = digest(prompt if cell.greedy else f"{arm}{prompt}")
-        samples.append(Sample(ttft, ttft + tpot * (TOKENS - 1), TOKENS, text, "", digest(prompt)[:12]))
+        samples.append(
+            Sample(ttft, ttft + tpot * (TOKENS - 1), TOKENS, text, "", digest(prompt)[:12])
+        )
     if error:
         samples[0] = Sample(None, None, 0, digest(""), error, samples[0].prompt)
     seconds = sum((s.e2e_ms or 0.0) for s in samples) / 1000.0 / cell.concurrency
@@ -65,7 +75,9 @@ def block(arm, cell, repeat, speed, *, prompts, error=""):
 
 def conditions(spec, argv=ARGV, device="NVIDIA L4"):
     method = Spec(spec.partition(" ")[0])
-    return ArmConditions(spec, "0.32.0", argv, "Qwen/Qwen3-8B", digest("model"), device, 50000, speculation=method)
+    return ArmConditions(
+        spec, "0.32.0", argv, "Qwen/Qwen3-8B", digest("model"), device, 50000, speculation=method
+    )
 
 
 def make_run(speeds=None, *, rounds=8, requests=8, error="", shares=None, **more):

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import textwrap
 
-NGRAM = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+NGRAM = {
+    "method": "ngram",
+    "num_speculative_tokens": 5,
+    "prompt_lookup_max": 4,
+    "prompt_lookup_min": 2,
+}
 EAGLE3 = {"method": "eagle3", "model": "/mnt/models/draft", "num_speculative_tokens": 3}
 METHODS = [
     NGRAM,
@@ -37,7 +42,9 @@ def container(body: str) -> str:
 
 def script(body: str, style: str = "|") -> str:
     """An InferenceService that starts its engine with ``sh -c`` and the script ``body``."""
-    text = "command: [sh, -c]\nargs:\n- " + style + "\n" + textwrap.indent(textwrap.dedent(body), "  ")
+    text = (
+        "command: [sh, -c]\nargs:\n- " + style + "\n" + textwrap.indent(textwrap.dedent(body), "  ")
+    )
     return HEAD + textwrap.indent(text, "      ")
 
 

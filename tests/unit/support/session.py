@@ -75,7 +75,9 @@ class MemorySession(Session):
     def __init__(self, *, seconds: float = 0.05, disk: Disk | None = None) -> None:
         self.name, self.namespace = "svc", "chat"
         self.console = Keeping()
-        start = disk or Disk(MANIFEST, Arm(MANIFEST).id, {Arm(MANIFEST).id: Engine(MANIFEST, Phase.READY)})
+        start = disk or Disk(
+            MANIFEST, Arm(MANIFEST).id, {Arm(MANIFEST).id: Engine(MANIFEST, Phase.READY)}
+        )
         self.memory = MemoryWorld(Behaviours(Behaviour(seconds=seconds, speculates=True)), start)
         self.memory.progress = self.console
         self.store = self.memory.context.store
@@ -91,7 +93,9 @@ class MemorySession(Session):
     def service(self) -> Service:
         return load(self.platform.read().text)[0]
 
-    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
+    def with_speculation(
+        self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None
+    ) -> str:
         return self.service().with_speculation(config).to_yaml()
 
     def engine_version(self, service: Service) -> str | None:
@@ -118,7 +122,16 @@ class MemorySession(Session):
         disk = self.memory.disk
         arms = tuple(self.platform.state(Arm(engine.manifest)) for engine in disk.engines.values())
         return Status(
-            *("chat", "svc", "ngram", None, "http://svc", disk.routed, arms, unfinished_operation(disk.ledger)),
+            *(
+                "chat",
+                "svc",
+                "ngram",
+                None,
+                "http://svc",
+                disk.routed,
+                arms,
+                unfinished_operation(disk.ledger),
+            ),
             holder=None,
             supervised=True,
             problems=(),
@@ -127,4 +140,6 @@ class MemorySession(Session):
     @contextmanager
     def context(self, *, interrupted: Any = None) -> Iterator[Context]:
         memory = self.memory.context
-        yield Context(memory.platform, memory.store, memory.meter, memory.clock, self.console, "somebody@here")
+        yield Context(
+            memory.platform, memory.store, memory.meter, memory.clock, self.console, "somebody@here"
+        )

@@ -40,13 +40,17 @@ def write_keys(folder, kind="ecdsa", name="key", password=None):
     encryption = BestAvailableEncryption(password) if password else NoEncryption()
     private, public = folder / f"{name}.pem", folder / f"{name}.pub"
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
-    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    public.write_bytes(
+        key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
     return str(private), str(public)
 
 
 def make_bundle(private, *, service="team/qwen", speeds=None, session=None, **arm):
     run = make_run(speeds or {Cell("edits", 1): 2.0}, created=NOW)
-    run = replace(run, arms={name: replace(conditions, **arm) for name, conditions in run.arms.items()})
+    run = replace(
+        run, arms={name: replace(conditions, **arm) for name, conditions in run.arms.items()}
+    )
     plan = Plan(
         Kind.ROLLOUT,
         Strategy.SIDE_BY_SIDE,

@@ -37,7 +37,9 @@ while True:
     threading.Thread(target=answer, args=(listener.accept()[0],), daemon=True).start()
 """
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can start a process of another user"
+)
 
 
 class Squatter:
@@ -48,7 +50,9 @@ class Squatter:
         with log.open("w") as output:
             # The interpreter may be where the other user cannot read: it becomes that user after its start.
             command = [sys.executable, "-I", "-c", _LISTENS, str(port), str(NOBODY)]
-            self.process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd="/")
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, cwd="/"
+            )
 
     def wait_until_it_listens(self, seconds=60.0):
         deadline = time.monotonic() + seconds

@@ -27,7 +27,10 @@ class TimedServer:
         self._ttft_s, self._interval_s, self._chunks = ttft_s, interval_s, chunks
         self.truth: list[tuple[float, float]] = []
         usage = {"prompt_tokens": 1, "completion_tokens": chunks, "total_tokens": 1 + chunks}
-        text = {"delta": {"content": "word "}, "text": "word "}  # of the chat API and of the older one
+        text = {
+            "delta": {"content": "word "},
+            "text": "word ",
+        }  # of the chat API and of the older one
         self._chunk = _event([{"index": 0, **text, "finish_reason": None}])
         self._last = _event([{"index": 0, **text, "finish_reason": "length"}])
         self._end = _event([], usage=usage) + _framed(b"data: [DONE]\n\n") + b"0\r\n\r\n"
@@ -37,7 +40,11 @@ class TimedServer:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                lengths = [line[15:] for line in head.lower().split("\r\n") if line.startswith("content-length:")]
+                lengths = [
+                    line[15:]
+                    for line in head.lower().split("\r\n")
+                    if line.startswith("content-length:")
+                ]
                 await reader.readexactly(int(lengths[0]) if lengths else 0)
                 arrived = time.perf_counter()
                 method, path, _ = head.split(" ", 2)
@@ -77,7 +84,14 @@ class TimedServer:
 
 
 def _event(choices: list[object], **more: object) -> bytes:
-    record = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": MODEL, "choices": choices, **more}
+    record = {
+        "id": "x",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": MODEL,
+        "choices": choices,
+        **more,
+    }
     return _framed(b"data: " + json.dumps(record).encode() + b"\n\n")
 
 
@@ -87,7 +101,10 @@ def _framed(data: bytes) -> bytes:
 
 def _page(record: object) -> bytes:
     body = json.dumps(record).encode()
-    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    return b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+        len(body),
+        body,
+    )
 
 
 if __name__ == "__main__":

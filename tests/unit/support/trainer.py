@@ -49,7 +49,11 @@ class MemoryTrainer:
         return tuple(self.card(f"uid-{order.name}") for order in self.orders()) if done else ()
 
     def status(self, uid: str) -> TrainingStatus | None:
-        return TrainingStatus(self.phase, "state", uid) if uid.removeprefix("uid-") in self.runs else None
+        return (
+            TrainingStatus(self.phase, "state", uid)
+            if uid.removeprefix("uid-") in self.runs
+            else None
+        )
 
     def card(self, uid: str) -> Card:
         self.boundary("trainer")
@@ -84,10 +88,18 @@ class MemoryTraining:
         self.trainer, self._policy = trainer, policy
 
     def order(self, name: str, salt: str) -> tuple[TrainingOrder, Split]:
-        prompts = [p for kind, file in self._policy.prompts.items() for p in read_traffic(f"{kind}={file}").prompts]
+        prompts = [
+            p
+            for kind, file in self._policy.prompts.items()
+            for p in read_traffic(f"{kind}={file}").prompts
+        ]
         split = Split.of(prompts, salt)
-        digests = [tuple(prompt_digest(p, salt) for p in side) for side in (split.training, split.holdout)]
-        order = TrainingOrder(name, "svc", "eagle3", self.target(), salt, *digests, ("train",), limits=Limits())
+        digests = [
+            tuple(prompt_digest(p, salt) for p in side) for side in (split.training, split.holdout)
+        ]
+        order = TrainingOrder(
+            name, "svc", "eagle3", self.target(), salt, *digests, ("train",), limits=Limits()
+        )
         return order, split
 
     def draft(self, name: str) -> str:

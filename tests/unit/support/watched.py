@@ -53,7 +53,13 @@ class Engine:
     ``speculates``: exports them at all."""
 
     def __init__(self):
-        self.share, self.speculates, self.generated, self.drafts, self.why = GOOD, True, 0.0, 0.0, ""
+        self.share, self.speculates, self.generated, self.drafts, self.why = (
+            GOOD,
+            True,
+            0.0,
+            0.0,
+            "",
+        )
         self.accepts, self.accepted = 1.0, 0.0
         self.wrong, self.poisoned, self.asked, self.odd = False, False, [], 0
 
@@ -71,7 +77,9 @@ class Engine:
             "per_position": (self.accepted,),
         }
         queue = {"queue_seconds": 0.0, "queue_count": self.generated / 10}
-        counters = Counters(self.generated, started=1.0, **queue, **(spec if self.speculates else {}))
+        counters = Counters(
+            self.generated, started=1.0, **queue, **(spec if self.speculates else {})
+        )
         return EngineCounters({"engine": counters}, {}, 1)
 
     def answer(self, salt, alternatives):
@@ -124,7 +132,9 @@ def watch(*sessions, policy=ACTS, readers=None):
     def now():
         return clock.now().timestamp()
 
-    watcher = Watcher(policy, lambda: sessions, lambda s: s, events.append, monotonic=now, now=now, actors=Here())
+    watcher = Watcher(
+        policy, lambda: sessions, lambda s: s, events.append, monotonic=now, now=now, actors=Here()
+    )
     watcher.readers = readers or Here()
     return watcher, events
 

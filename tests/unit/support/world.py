@@ -100,7 +100,12 @@ def argv_of(manifest: str) -> tuple[str, ...]:
         config = spec.config() if spec else load_one(manifest, None).speculation()
     except InputError:
         config = None
-    return ("vllm", "serve", "model", *(("--speculative-config", json.dumps(config)) if config else ()))
+    return (
+        "vllm",
+        "serve",
+        "model",
+        *(("--speculative-config", json.dumps(config)) if config else ()),
+    )
 
 
 class MemoryPlatform:
@@ -135,7 +140,11 @@ class MemoryPlatform:
     def describe_foreign_change(self, known: tuple[Arm, ...], scaling: object = None) -> str | None:
         self._world.boundary("read")
         text = self._world.disk.text
-        return None if text in {arm.manifest for arm in known} else "service chat/svc was changed by somebody"
+        return (
+            None
+            if text in {arm.manifest for arm in known}
+            else "service chat/svc was changed by somebody"
+        )
 
     def device(self, arm: Arm) -> str:
         return "L4"
@@ -161,7 +170,9 @@ class MemoryPlatform:
     def retained_baseline(self) -> None:
         return None
 
-    def route(self, name: str | None, steps: tuple[int, ...], *, mirror: int = 0, force: bool = False) -> Any:
+    def route(
+        self, name: str | None, steps: tuple[int, ...], *, mirror: int = 0, force: bool = False
+    ) -> Any:
         raise InputError("no route leads to an engine in memory")
 
     def restore_strategy(self, arm: Arm) -> None:
@@ -182,7 +193,12 @@ class MemoryPlatform:
             disk.routed = arm.id
 
     def promote(
-        self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool = False, candidate_serves: bool = False
+        self,
+        arm: Arm,
+        *,
+        expect: tuple[Arm, ...],
+        downtime: bool = False,
+        candidate_serves: bool = False,
     ) -> None:
         disk = self._world.disk
         with self._world.acting("promote"):
@@ -274,7 +290,9 @@ class MemoryStore:
             self._waiting, self._added = [], []
             self._seal()
 
-    def save(self, operation: str, name: str, record: dict[str, Any], *, only: bool = False) -> None:
+    def save(
+        self, operation: str, name: str, record: dict[str, Any], *, only: bool = False
+    ) -> None:
         with self._world.acting("save"):
             self._world.disk.records[operation, name] = record
 
@@ -339,13 +357,17 @@ class MemoryMeter:
     def describe(self, endpoint: Endpoint, draft: str | None = None) -> EngineFacts:
         self._world.boundary("describe")
         self._engine(endpoint)
-        return EngineFacts(engine_version="0.32.0", model="model", device="cpu", kv_pool_tokens=1000)
+        return EngineFacts(
+            engine_version="0.32.0", model="model", device="cpu", kv_pool_tokens=1000
+        )
 
     def calibrate(self, concurrency: int) -> Calibration:
         self._world.boundary("calibrate")
         return Calibration(p50_ms=0.1, p99_ms=0.2, requests=10, concurrency=concurrency)
 
-    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int) -> LoadResult:
+    def run(
+        self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int
+    ) -> LoadResult:
         with self._world.acting("run"):
             engine = self._engine(endpoint)
             behaviour = self._world.behaviours[engine.manifest]
@@ -360,13 +382,22 @@ class MemoryMeter:
             if behaviour.speculates:
                 accepted = (engine.counters.accepted or 0.0) + 5 * count
                 counters = replace(
-                    counters, drafts=accepted, draft_tokens=2 * accepted, accepted=accepted, per_position=(accepted,)
+                    counters,
+                    drafts=accepted,
+                    draft_tokens=2 * accepted,
+                    accepted=accepted,
+                    per_position=(accepted,),
                 )
             arm_id = endpoint.base_url.removeprefix("http://")
             self._world.disk.engines[arm_id] = replace(engine, counters=counters)
             gaps = ((behaviour.seconds - 0.01) / 9,) * 9
-            requests = (StreamedRequest(0.01, 0.0, gaps, TOKENS, f"{behaviour.answer} {p}", "") for p in prompts)
-            return LoadResult("2026-01-01T00:00:00+00:00", behaviour.seconds * count, tuple(requests))
+            requests = (
+                StreamedRequest(0.01, 0.0, gaps, TOKENS, f"{behaviour.answer} {p}", "")
+                for p in prompts
+            )
+            return LoadResult(
+                "2026-01-01T00:00:00+00:00", behaviour.seconds * count, tuple(requests)
+            )
 
     def ask(
         self, endpoint: Endpoint, asks: Any, *, concurrency: int, salt: str, alternatives: int = 2
@@ -389,12 +420,17 @@ class MemoryMeter:
 
         def scored(answer: Answer) -> Scored:
             right = cycled(tokens, len(answer.ids))
-            owns = [0.0 if token == best else -12.0 for token, best in zip(answer.ids, right, strict=True)]
+            owns = [
+                0.0 if token == best else -12.0
+                for token, best in zip(answer.ids, right, strict=True)
+            ]
             return Scored(tuple(owns), tuple((0.0, -12.0) for _ in owns), right)
 
         return tuple(scored(answer) for answer in answers)
 
-    def tokenize(self, endpoint: Endpoint, asks: Any, answers: Any, *, concurrency: int) -> tuple[Answer, ...]:
+    def tokenize(
+        self, endpoint: Endpoint, asks: Any, answers: Any, *, concurrency: int
+    ) -> tuple[Answer, ...]:
         self._world.boundary("tokenize")
         return tuple(answers)
 
@@ -405,7 +441,9 @@ class MemoryMeter:
         if order.token_ids:
             tokens = self._world.behaviours[self._engine(endpoint).manifest].tokens
             ids = {"prompt_ids": (1, 2), "ids": cycled(tokens, TOKENS)}
-            result = replace(result, requests=tuple(replace(request, **ids) for request in result.requests))
+            result = replace(
+                result, requests=tuple(replace(request, **ids) for request in result.requests)
+            )
         return SentBlock(result, before, self.counters(endpoint))
 
     def _engine(self, endpoint: Endpoint) -> Engine:
@@ -478,7 +516,10 @@ class MemoryWorld:
     """One disk and a command that works on it. ``watch`` is called at every boundary."""
 
     def __init__(
-        self, behaviours: dict[str, Behaviour], disk: Disk | None = None, prompts: dict[str, Any] | None = None
+        self,
+        behaviours: dict[str, Behaviour],
+        disk: Disk | None = None,
+        prompts: dict[str, Any] | None = None,
     ) -> None:
         self.behaviours = behaviours
         self.room = 2  # for engines beside the service
@@ -564,7 +605,13 @@ _VALUES = {
     "bake_baseline": (BakePlan, "bake", "restarts_baseline"),
     **{
         name: (RollbackPlan, "rollback", name)
-        for name in ("undoes", "automatic", "uses_retained_baseline", "restored_revision", "kept_fields")
+        for name in (
+            "undoes",
+            "automatic",
+            "uses_retained_baseline",
+            "restored_revision",
+            "kept_fields",
+        )
     },
 }
 

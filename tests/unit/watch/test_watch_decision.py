@@ -12,7 +12,11 @@ from mpctl.watch.decision import Fleet, Rung, Situation, WatchAct, decide, ladde
 from mpctl.watch.watch_policy import WatchPolicy
 
 ACTS = WatchPolicy(fall_back=True, re_arm=True, ladder=("eagle3", "ngram", "none"))
-NGRAM, NONE, EAGLE = Rung(3, "ngram", "ngram K=5"), Rung(1, "none", "none"), Rung(4, "eagle3", "eagle3 K=3")
+NGRAM, NONE, EAGLE = (
+    Rung(3, "ngram", "ngram K=5"),
+    Rung(1, "none", "none"),
+    Rung(4, "eagle3", "eagle3 K=3"),
+)
 NOW = 100_000.0
 CALM = Situation(NOW, NOW - 60.0, rungs=(NGRAM, NONE))
 REPLACED = replace(CALM, replaced_spec="eagle3")
@@ -39,7 +43,14 @@ GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
         (ACTS, ZERO, replace(CALM, restarts=(NOW - 9e4,)), FLEET, WatchAct.RESTART, "why"),
         (replace(ACTS, restart=False), ZERO, CALM, FLEET, WatchAct.FALL_BACK, "why"),
         (WatchPolicy(), ZERO, CALM, FLEET, WatchAct.REPORT, "why"),
-        (ACTS, replace(BAD, signal=Signal.NO_DRAFTS, pays=None), CALM, FLEET, WatchAct.FALL_BACK, "why"),
+        (
+            ACTS,
+            replace(BAD, signal=Signal.NO_DRAFTS, pays=None),
+            CALM,
+            FLEET,
+            WatchAct.FALL_BACK,
+            "why",
+        ),
         (ACTS, replace(BAD, signal=Signal.COSTLIER_STEP), CALM, FLEET, WatchAct.REPORT, "why"),
         (ACTS, replace(BAD, signal=Signal.NOT_SPECULATING), CALM, FLEET, WatchAct.REPORT, "why"),
         (ACTS, replace(BAD, signal=Signal.RESTARTING), CALM, FLEET, WatchAct.REPORT, "why"),
@@ -47,8 +58,22 @@ GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
         (ACTS, BAD, replace(CALM, found_at=NOW - 5), FLEET, WatchAct.HOLD, "lasted 5 of 30 s"),
         (ACTS, BAD, replace(CALM, busy="held by ada"), FLEET, WatchAct.HOLD, "held by ada"),
         (ACTS, BAD, replace(CALM, changes=(NOW - 600,)), FLEET, WatchAct.HOLD, "3000 s are left"),
-        (ACTS, BAD, replace(CALM, fallbacks=(NOW - 7e3, NOW - 9e3)), FLEET, WatchAct.HOLD, "2 fallbacks within a day"),
-        (ACTS, BAD, replace(CALM, fallbacks=(NOW - 9e4, NOW - 9e3)), FLEET, WatchAct.FALL_BACK, "why"),
+        (
+            ACTS,
+            BAD,
+            replace(CALM, fallbacks=(NOW - 7e3, NOW - 9e3)),
+            FLEET,
+            WatchAct.HOLD,
+            "2 fallbacks within a day",
+        ),
+        (
+            ACTS,
+            BAD,
+            replace(CALM, fallbacks=(NOW - 9e4, NOW - 9e3)),
+            FLEET,
+            WatchAct.FALL_BACK,
+            "why",
+        ),
         (ACTS, BAD, replace(CALM, rungs=()), FLEET, WatchAct.REPORT, "no revision of the ladder"),
         (ACTS, BAD, CALM, Fleet(20, (NOW - 10, NOW - 20)), WatchAct.HOLD, "2 of 20 services"),
         (ACTS, BAD, CALM, Fleet(20, (NOW - 10, NOW - 9e3)), WatchAct.FALL_BACK, "why"),
@@ -59,7 +84,14 @@ GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
         (ACTS, GOOD, replace(REPLACED, busy="held"), FLEET, WatchAct.HOLD, "held"),
         (replace(ACTS, re_arm=False), GOOD, REPLACED, FLEET, WatchAct.NOTHING, "as measured"),
         (ACTS, BAD, replace(CALM, interrupted="rollback-4"), FLEET, WatchAct.RESUME, "rollback-4"),
-        (WatchPolicy(), BAD, replace(CALM, interrupted="rollback-4"), FLEET, WatchAct.REPORT, "rollback-4"),
+        (
+            WatchPolicy(),
+            BAD,
+            replace(CALM, interrupted="rollback-4"),
+            FLEET,
+            WatchAct.REPORT,
+            "rollback-4",
+        ),
     ],
 )
 def test_truth_table(policy, seen, situation, fleet, act, why):
@@ -93,7 +125,9 @@ def test_a_fault_of_all_references_turns_off_the_stated_share_and_stops():
 
 
 def test_a_policy_file_is_read_by_line():
-    text = "fall_back: true\nladder: [ngram, none]\ncool_down_s: 60\nre_arm_prompts: {edits: p.txt}\n"
+    text = (
+        "fall_back: true\nladder: [ngram, none]\ncool_down_s: 60\nre_arm_prompts: {edits: p.txt}\n"
+    )
     policy = WatchPolicy.parse(text, file="watch.yaml")
     assert (policy.fall_back, policy.ladder, policy.cool_down_s) == (True, ("ngram", "none"), 60)
     assert WatchPolicy.parse("", file="watch.yaml") == WatchPolicy()

@@ -18,7 +18,9 @@ POLICY = WatchPolicy()
 DAY = 5760  # windows
 
 
-@pytest.mark.parametrize("truth", [Truth(), Truth(lasting=0.06, off=1.05), Truth(restart=5e-4, gap=0.05)], ids=str)
+@pytest.mark.parametrize(
+    "truth", [Truth(), Truth(lasting=0.06, off=1.05), Truth(restart=5e-4, gap=0.05)], ids=str
+)
 def test_sound_services_raise_no_alarm(truth):
     found = found_in_many(truth, POLICY, 20, DAY, 1)
     assert set(found.signals) <= {Signal.RESTARTING}
@@ -59,7 +61,10 @@ def test_a_fifth_is_found_within_five_minutes(change, signal):
 
 
 def test_zero_is_found_in_one_interval():
-    assert found(Truth(peak=8.0), POLICY, 110, 1, Change(100, accepted=0.0))[0] == (100, Signal.STEP_TO_ZERO)
+    assert found(Truth(peak=8.0), POLICY, 110, 1, Change(100, accepted=0.0))[0] == (
+        100,
+        Signal.STEP_TO_ZERO,
+    )
 
 
 @pytest.mark.parametrize("noise", [0.15, 0.3])
@@ -71,13 +76,18 @@ def test_rounding_raises_no_alarm_of_sentinels(noise):
 
 
 def test_rounding_raises_alarms_where_ties_are_wider_than_what_was_recorded():
-    ends = [sound(Life(noise=0.5, known=False), POLICY, 30 * 86400.0, number) for number in range(4)]
+    ends = [
+        sound(Life(noise=0.5, known=False), POLICY, 30 * 86400.0, number) for number in range(4)
+    ]
     assert any(end.finding for end in ends)
 
 
 @pytest.mark.parametrize("poisoned", [True, False])
 def test_an_answer_that_is_always_wrong_is_found_within_two_sentinels(poisoned):
-    ends = [live(Life(fault=1.0, at=7200.0, poisoned=poisoned), POLICY, 20_000.0, number) for number in range(20)]
+    ends = [
+        live(Life(fault=1.0, at=7200.0, poisoned=poisoned), POLICY, 20_000.0, number)
+        for number in range(20)
+    ]
     assert {end.finding for end in ends} == {Check.POISONED if poisoned else Check.WRONG}
     assert max(end.found_s for end in ends) <= 2 * POLICY.sentinel_s
 

@@ -28,9 +28,15 @@ def timed(run, step_s):
 
 
 def test_what_the_gate_measured_by_class_and_load():
-    run = timed(make_run({Cell("edits", 1): 2.0, Cell("edits", 8): 1.5, Cell("chat", 1): 1.2}), 0.01)
+    run = timed(
+        make_run({Cell("edits", 1): 2.0, Cell("edits", 8): 1.5, Cell("chat", 1): 1.2}), 0.01
+    )
     reference = Reference.of(run, NGRAM)
-    assert [(b.traffic, round(b.batch, 3)) for b in reference.bands] == [("chat", 1.0), ("edits", 1.0), ("edits", 8.0)]
+    assert [(b.traffic, round(b.batch, 3)) for b in reference.bands] == [
+        ("chat", 1.0),
+        ("edits", 1.0),
+        ("edits", 8.0),
+    ]
     band = reference.bands[1]
     assert band.tokens_per_step.value == pytest.approx(2.0)
     assert band.step_ms.value == pytest.approx(12.5)
@@ -52,7 +58,8 @@ def test_an_engine_without_step_times_is_compared_by_tokens_per_step():
 def test_nothing_is_left_of_a_run_without_counters():
     run = make_run()
     plain = tuple(
-        replace(b, window=replace(b.window, generation_tokens=0.0, drafts=0.0, accepted=0.0)) for b in run.blocks
+        replace(b, window=replace(b.window, generation_tokens=0.0, drafts=0.0, accepted=0.0))
+        for b in run.blocks
     )
     assert Reference.of(replace(run, blocks=plain), NGRAM) is None
 
@@ -71,7 +78,9 @@ def band(traffic, batch, per_step, step, base=10.0):
 
 
 def test_between_two_loads_and_beyond_the_last():
-    reference = Reference("r", "", "s", "eagle3", False, (band("a", 1.0, 2.0, 10.0), band("a", 9.0, 2.0, 18.0)))
+    reference = Reference(
+        "r", "", "s", "eagle3", False, (band("a", 1.0, 2.0, 10.0), band("a", 9.0, 2.0, 18.0))
+    )
     assert reference.expected(5.0).step_ms == pytest.approx(14.0)
     assert reference.expected(0.2).step_ms == 10.0
     assert reference.expected(11.0).within
@@ -94,7 +103,9 @@ def test_a_damaged_record_is_no_reference(wrong):
 
 
 def test_a_profile_says_how_traffic_differs_and_does_not_grow():
-    reference = Reference("r", "", "s", "eagle3", False, (replace(band("a", 4.0, 2.0, 10.0), answer_tokens=100.0),))
+    reference = Reference(
+        "r", "", "s", "eagle3", False, (replace(band("a", 4.0, 2.0, 10.0), answer_tokens=100.0),)
+    )
     like = Figures(3.0, 2.0, 10.0, 5.0, 0.8, 1.0, 400.0, answer_tokens=120.0)
     unlike = replace(like, batch=20.0, answer_tokens=900.0)
     profile = Profile()
@@ -122,7 +133,13 @@ def test_where_users_were_measured_the_reference_has_their_load_and_not_that_of_
     whole = make_run()
     window = whole.blocks[0].window
     served = {"drafts": 300.0, "draft_tokens": 300.0, "accepted": 240.0, "per_position": (240.0,)}
-    times = {"itl_seconds": 30.0, "itl_count": 300.0, "ttft_count": 15.0, "tpot_count": 15.0, "tpot_seconds": 0.2}
+    times = {
+        "itl_seconds": 30.0,
+        "itl_count": 300.0,
+        "ttft_count": 15.0,
+        "tpot_count": 15.0,
+        "tpot_seconds": 0.2,
+    }
     ours = replace(window, generation_tokens=540.0, **served, **times)
     theirs = replace(ours, drafts=None, draft_tokens=None, accepted=None, per_position=())
     traffic = UsersTraffic((TrafficWindow(60.0, 1, theirs, ours),) * 5, 30)

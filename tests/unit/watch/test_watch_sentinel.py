@@ -32,7 +32,14 @@ FAR = {1: -0.001, 2: -9.0}
 
 def answer(ids=IDS, **changes):
     alternatives = changes.pop("alternatives", (FAR,) * len(ids))
-    return Answer((7,), ids, text=" ".join(map(str, ids)), finish="length", alternatives=alternatives, **changes)
+    return Answer(
+        (7,),
+        ids,
+        text=" ".join(map(str, ids)),
+        finish="length",
+        alternatives=alternatives,
+        **changes,
+    )
 
 
 RIGHT = answer()
@@ -57,7 +64,10 @@ def test_the_same_ids_with_another_text_are_wrong_and_other_ids_behind_a_tie_are
     assert first_check(SETTLED, replace(RIGHT, tool_calls=(ToolCall("a", "{}"),))) is Check.WRONG
     near = (*((FAR,) * 12), {1: -0.5, 2: -0.6}, *((FAR,) * 7))
     settled = settle(answer(alternatives=near), RIGHT)
-    assert first_check(settled, replace(answer((*IDS[:15], 99, *IDS[16:])), text="another")) is Check.RIGHT
+    assert (
+        first_check(settled, replace(answer((*IDS[:15], 99, *IDS[16:])), text="another"))
+        is Check.RIGHT
+    )
 
 
 def test_an_engine_without_token_ids_is_compared_by_its_text_and_only_where_all_of_it_is_settled():
@@ -107,7 +117,9 @@ def test_a_finding_ends_with_an_hour_of_right_answers():
     assert (guard.finding, guard.found, guard.wrong) == (Check.WRONG, "why", 1)
     assert played(guard, *[Check.RIGHT] * 11).finding is Check.WRONG
     assert played(guard, *[Check.RIGHT] * 11, Check.UNKNOWN, Check.RIGHT).finding is None
-    assert played(guard, *[Check.RIGHT] * 11, Check.WRONG, *[Check.RIGHT] * 11).finding is Check.WRONG
+    assert (
+        played(guard, *[Check.RIGHT] * 11, Check.WRONG, *[Check.RIGHT] * 11).finding is Check.WRONG
+    )
     assert played(guard, Check.UNVERIFIED).finding is None
 
 
@@ -144,15 +156,21 @@ def test_after_a_wrong_answer_sentinels_are_sent_more_often_within_their_share()
 
 
 LINES = [
-    '{"messages": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "' + name + '"}], '
+    '{"messages": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "'
+    + name
+    + '"}], '
     '"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}'
     for name in "abc"
 ]
 
 
 def test_sentinels_begin_like_most_of_the_prompts_with_a_system_prompt_or_tools():
-    other = '{"messages": [{"role": "system", "content": "Be long"}, {"role": "user", "content": "x"}]}'
-    prompts = read_prompts("\n".join([*LINES, other, '{"prompt": "plain"}']), file="prompts.jsonl").texts
+    other = (
+        '{"messages": [{"role": "system", "content": "Be long"}, {"role": "user", "content": "x"}]}'
+    )
+    prompts = read_prompts(
+        "\n".join([*LINES, other, '{"prompt": "plain"}']), file="prompts.jsonl"
+    ).texts
     prefix = hot_prefix(prompts)
     assert prefix["messages"] == [{"role": "system", "content": "Be brief"}]
     asks = sentinels_of(prefix)
@@ -190,7 +208,9 @@ spec:
         ("=8192", "=4096, --max-num-seqs=8", ""),
     ],
 )
-def test_image_weights_quantization_and_types_make_another_engine_and_limits_do_not(old, new, changed):
+def test_image_weights_quantization_and_types_make_another_engine_and_limits_do_not(
+    old, new, changed
+):
     engines = []
     for text in (MANIFEST, MANIFEST.replace(old, new)):
         service = load(text)[0]

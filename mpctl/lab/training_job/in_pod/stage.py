@@ -82,7 +82,9 @@ def main(arguments: list[str]) -> int:
     if not done.exists():
         text = Path(order).read_text(encoding="utf-8")
         if sha256(text) != digest:
-            say(f"{order} is not the order that this Job was created for: its ConfigMap was replaced")
+            say(
+                f"{order} is not the order that this Job was created for: its ConfigMap was replaced"
+            )
             return 1
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / "order.json", text)

@@ -22,7 +22,14 @@ from typing import Any, Unpack
 
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.access.calls import API_KEY, SEALING, CallRow, Options, Role, needs
-from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, HTTP_ROUTE, JOB, LEASE, ObjectKind
+from mpctl.platform.kubernetes.api.kinds import (
+    CONFIG_MAP,
+    CONTROLLER_REVISION,
+    HTTP_ROUTE,
+    JOB,
+    LEASE,
+    ObjectKind,
+)
 from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, SEALED
 
 Json = dict[str, Any]
@@ -72,7 +79,9 @@ def subject_of(text: str) -> Subject:
         return Subject(kind.capitalize(), name)
     namespace, slash, account = name.partition("/")
     if not slash or not namespace or not account:
-        raise InputError(f"{text!r} has no namespace", field="--to", hint="write serviceaccount:NAMESPACE/NAME")
+        raise InputError(
+            f"{text!r} has no namespace", field="--to", hint="write serviceaccount:NAMESPACE/NAME"
+        )
     require_name(namespace, "--to", dots=False)
     require_name(account, "--to")
     return Subject("ServiceAccount", account, namespace)
@@ -86,7 +95,11 @@ def require_name(name: str, field: str, *, dots: bool = True) -> None:
     """
     form = rf"{_LABEL}(\.{_LABEL})*" if dots else _LABEL
     if not re.fullmatch(form, name) or len(name) > 253:
-        such = "lower-case letters, digits, dashes and dots" if dots else "lower-case letters, digits and dashes"
+        such = (
+            "lower-case letters, digits, dashes and dots"
+            if dots
+            else "lower-case letters, digits and dashes"
+        )
         raise InputError(f"{name!r} is not a valid object name", field=field, hint=f"use {such}")
 
 
@@ -110,7 +123,10 @@ def rules_of(rows: Iterable[CallRow], *, secrets: Sequence[str] = ()) -> list[Js
         }
         for (group, allowed, name), resources in sorted(merged.items())
     ]
-    keys, sealed = [name for name in secrets if name != SEALED], [name for name in secrets if name == SEALED]
+    keys, sealed = (
+        [name for name in secrets if name != SEALED],
+        [name for name in secrets if name == SEALED],
+    )
     resources = {"apiGroups": [""], "resources": [API_KEY.resource]}
     if keys:
         rules.append({**resources, "resourceNames": keys, "verbs": [API_KEY.verb]})
@@ -133,8 +149,15 @@ def roles(
     """
     rows = needs(role, **options)
     # Roles of other options have other names: a second command takes nothing from the subjects of the first.
-    fewer = {"local": options.get("load") == "local", "fewer-pods": not options.get("all_pods", True)}
-    extra = {"purge": options.get("purge"), "deployments": options.get("deployments"), "drafts": options.get("drafts")}
+    fewer = {
+        "local": options.get("load") == "local",
+        "fewer-pods": not options.get("all_pods", True),
+    }
+    extra = {
+        "purge": options.get("purge"),
+        "deployments": options.get("deployments"),
+        "drafts": options.get("drafts"),
+    }
     variant = [word for word, chosen in (fewer | extra).items() if chosen]
     if secrets:
         digest = hashlib.sha256("\n".join(sorted(set(secrets))).encode()).hexdigest()[:8]
@@ -143,13 +166,21 @@ def roles(
 
 
 def roles_of(
-    rows: Iterable[CallRow], name: str, namespace: str | None, *, to: Sequence[Subject], secrets: Sequence[str] = ()
+    rows: Iterable[CallRow],
+    name: str,
+    namespace: str | None,
+    *,
+    to: Sequence[Subject],
+    secrets: Sequence[str] = (),
 ) -> tuple[Json, ...]:
     """Roles called ``name`` with these rows, each followed by its bindings; ``namespace`` None: for all namespaces."""
     rows = tuple(rows)
     if namespace is None:
         return tuple(_granted("ClusterRole", name, None, rules_of(rows, secrets=secrets), to))
-    where = {scope: [row for row in rows if row.scope == scope] for scope in ("service", "cluster", "kserve")}
+    where = {
+        scope: [row for row in rows if row.scope == scope]
+        for scope in ("service", "cluster", "kserve")
+    }
     # Roles outside of the namespace end in its name, so that those of several namespaces exist side by side.
     outside = f"{name}-{namespace}"
     return (
@@ -159,10 +190,16 @@ def roles_of(
     )
 
 
-def _granted(kind: str, name: str, namespace: str | None, rules: list[Json], to: Sequence[Subject]) -> list[Json]:
+def _granted(
+    kind: str, name: str, namespace: str | None, rules: list[Json], to: Sequence[Subject]
+) -> list[Json]:
     def metadata(name: str, **labels: str) -> Json:
         where = {"namespace": namespace} if namespace else {}
-        return {"name": name, **where, "labels": {"app.kubernetes.io/managed-by": "mpctl", **labels}}
+        return {
+            "name": name,
+            **where,
+            "labels": {"app.kubernetes.io/managed-by": "mpctl", **labels},
+        }
 
     version = f"{_RBAC}/v1"
     bindings = [
@@ -175,7 +212,10 @@ def _granted(kind: str, name: str, namespace: str | None, rules: list[Json], to:
         }
         for subject in dict.fromkeys(to)
     ]
-    return [{"apiVersion": version, "kind": kind, "metadata": metadata(name), "rules": rules}, *bindings]
+    return [
+        {"apiVersion": version, "kind": kind, "metadata": metadata(name), "rules": rules},
+        *bindings,
+    ]
 
 
 def to_yaml(documents: Sequence[Json]) -> str:
@@ -252,7 +292,11 @@ _ROUTE_RULES = (
 
 
 def admission_policies(
-    namespace: str | None, to: Sequence[Subject], *, job_rules: Rules, job_variables: Mapping[str, str]
+    namespace: str | None,
+    to: Sequence[Subject],
+    *,
+    job_rules: Rules,
+    job_variables: Mapping[str, str],
 ) -> tuple[Json, ...]:
     """Return the policies with their bindings; ``namespace`` None: for all namespaces. ``to``: whom they limit.
 
@@ -264,11 +308,22 @@ def admission_policies(
     for subject in dict.fromkeys(to):
         suffix = f"{f'-{namespace}' if namespace else ''}.{subject.slug}"
         policies = (
-            _policy(f"mpctl-names{suffix}", written, ("CREATE", "UPDATE", "DELETE"), subject, names),
-            _policy(f"mpctl-jobs{suffix}", (JOB,), ("CREATE", "UPDATE"), subject, job_rules, job_variables),
+            _policy(
+                f"mpctl-names{suffix}", written, ("CREATE", "UPDATE", "DELETE"), subject, names
+            ),
+            _policy(
+                f"mpctl-jobs{suffix}",
+                (JOB,),
+                ("CREATE", "UPDATE"),
+                subject,
+                job_rules,
+                job_variables,
+            ),
             _policy(f"mpctl-routes{suffix}", (HTTP_ROUTE,), ("UPDATE",), subject, _ROUTE_RULES),
         )
-        documents += [document for policy in policies for document in (policy, _binding(policy, namespace))]
+        documents += [
+            document for policy in policies for document in (policy, _binding(policy, namespace))
+        ]
     return tuple(documents)
 
 
@@ -281,7 +336,12 @@ def _policy(
     variables: Mapping[str, str] | None = None,
 ) -> Json:
     rules = [
-        {"apiGroups": [k.group], "apiVersions": ["*"], "operations": [*operations], "resources": [k.plural]}
+        {
+            "apiGroups": [k.group],
+            "apiVersions": ["*"],
+            "operations": [*operations],
+            "resources": [k.plural],
+        }
         for k in kinds
     ]
     expressions = [{"name": key, "expression": value} for key, value in (variables or {}).items()]
@@ -294,7 +354,9 @@ def _policy(
             "matchConstraints": {"resourceRules": rules},
             "matchConditions": [{"name": "operators", "expression": _from_subject(subject)}],
             **({"variables": expressions} if expressions else {}),
-            "validations": [{"expression": rule, "message": message} for rule, message in validations],
+            "validations": [
+                {"expression": rule, "message": message} for rule, message in validations
+            ],
         },
     }
 
@@ -305,7 +367,12 @@ def _binding(policy: Json, namespace: str | None) -> Json:
     if namespace:
         labels = {"kubernetes.io/metadata.name": namespace}
         spec["matchResources"] = {"namespaceSelector": {"matchLabels": labels}}
-    return {"apiVersion": _API, "kind": "ValidatingAdmissionPolicyBinding", "metadata": _metadata(name), "spec": spec}
+    return {
+        "apiVersion": _API,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": _metadata(name),
+        "spec": spec,
+    }
 
 
 def _metadata(name: str) -> Json:
@@ -315,6 +382,8 @@ def _metadata(name: str) -> Json:
 def _from_subject(subject: Subject) -> str:
     """CEL: whether a request comes from the subject."""
     if subject.kind == "Group":
-        return f"has(request.userInfo.groups) && {json.dumps(subject.name)} in request.userInfo.groups"
+        return (
+            f"has(request.userInfo.groups) && {json.dumps(subject.name)} in request.userInfo.groups"
+        )
     account = f"system:serviceaccount:{subject.namespace}:{subject.name}"
     return f"request.userInfo.username == {json.dumps(subject.name if subject.kind == 'User' else account)}"

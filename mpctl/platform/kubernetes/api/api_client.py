@@ -65,7 +65,13 @@ _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 _RECENT_S = 0.9  # less than any pause between two polls
 _PAGE = 500  # objects per list request, as kubectl
-_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)  # between tries; about 8 s in all, a restart of one API server behind a balancer
+_PAUSES_S = (
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    4.0,
+)  # between tries; about 8 s in all, a restart of one API server behind a balancer
 _TIMEOUT_S = 30.0
 _LOG_BYTES = str(2**20)  # a line may be of any length
 _LOG_LINES = "50"
@@ -74,9 +80,20 @@ _WATCH_GRACE_S = 5.0  # the server ends a watch by itself; later than that it is
 _WATCH_BYTES = 2**16
 # What the steps of one command read again and again.
 _RECENT_KINDS = frozenset(
-    (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, LLM_CONFIG, DEPLOYMENT, STATEFUL_SET, POD, HPA, SCALED_OBJECT)
+    (
+        INFERENCE_SERVICE,
+        LLM_INFERENCE_SERVICE,
+        LLM_CONFIG,
+        DEPLOYMENT,
+        STATEFUL_SET,
+        POD,
+        HPA,
+        SCALED_OBJECT,
+    )
 )
-_OWN_RECORDS = frozenset((LEASE, CONTROLLER_REVISION, CONFIG_MAP))  # writing them changes nothing that serves
+_OWN_RECORDS = frozenset(
+    (LEASE, CONTROLLER_REVISION, CONFIG_MAP)
+)  # writing them changes nothing that serves
 # What users' requests depend on.
 _SERVING = frozenset(
     (
@@ -113,7 +130,10 @@ class RecentReads:
         expired = [name for name, (at, _) in list(answers.items()) if begun - at >= _RECENT_S]
         for name in expired:
             answers.pop(name, None)
-        answers[key] = begun, answer  # in the mapping that was current before: one who forgot meanwhile has replaced it
+        answers[key] = (
+            begun,
+            answer,
+        )  # in the mapping that was current before: one who forgot meanwhile has replaced it
         return answer
 
     def forget(self) -> None:
@@ -195,12 +215,16 @@ class Client:
                 return None
             page = json_object(answer.body)
             items = [item for item in page.get("items") or [] if isinstance(item, Mapping)]
-            objects += [{"apiVersion": kind.api_version, "kind": kind.name, **item} for item in items]
+            objects += [
+                {"apiVersion": kind.api_version, "kind": kind.name, **item} for item in items
+            ]
             query["continue"] = str((page.get("metadata") or {}).get("continue") or "")
             if not query["continue"]:
                 return objects
 
-    def changed(self, kind: ObjectKind, name: str, namespace: str, version: str, timeout_s: float) -> bool:
+    def changed(
+        self, kind: ObjectKind, name: str, namespace: str, version: str, timeout_s: float
+    ) -> bool:
         """Wait by a watch until an object is no longer as it was read at ``version``; return whether it may have
         changed. False: it has not within ``timeout_s``.
 
@@ -228,7 +252,9 @@ class Client:
 
     def raw(self, path: str) -> str | None:
         """Return the text at a path such as ``/version``; None on 404."""
-        answer = self._read(Call("get", ObjectKind("", "", "path", path, namespaced=False), None, path), path, {})
+        answer = self._read(
+            Call("get", ObjectKind("", "", "path", path, namespaced=False), None, path), path, {}
+        )
         return None if answer.code == 404 else answer.body.decode(errors="replace")
 
     def version(self) -> Json:
@@ -244,7 +270,9 @@ class Client:
             "container": container,
             "previous": "true" if previous else "",
         }
-        answer = self._send("GET", POD.path(namespace, name, "log"), {k: v for k, v in query.items() if v}, None, "")
+        answer = self._send(
+            "GET", POD.path(namespace, name, "log"), {k: v for k, v in query.items() if v}, None, ""
+        )
         if isinstance(answer, NoResponse) or answer.code in (400, 404) or answer.code >= 500:
             return ""  # 400: the container has not started
         if answer.code >= 300:
@@ -280,7 +308,9 @@ class Client:
         query = {**_OPTIONS, "dryRun": "All"} if dry_run else _OPTIONS
         return self._write(call, "PUT", path, query, body, "application/json")
 
-    def apply(self, kind: ObjectKind, body: Json, *, force: bool = False, subresource: str | None = None) -> Json:
+    def apply(
+        self, kind: ObjectKind, body: Json, *, force: bool = False, subresource: str | None = None
+    ) -> Json:
         """Server-side apply as ``mpctl``. The same body again changes nothing, so an unknown outcome is repeated.
 
         Raises:
@@ -322,7 +352,9 @@ class Client:
         required = {"uid": uid, "resourceVersion": version}
         body: Json = {
             "propagationPolicy": "Foreground" if foreground else "Background",
-            "preconditions": {field: value for field, value in required.items() if value is not None},
+            "preconditions": {
+                field: value for field, value in required.items() if value is not None
+            },
             # With a body the API server does not look for it in the query.
             "dryRun": ["All"] if dry_run else [],
         }
@@ -330,7 +362,13 @@ class Client:
         # A delete that happened is answered with 404 the second time, so it can be repeated.
         self._retry_unknown(
             lambda: self._write(
-                call, "DELETE", kind.path(namespace, name), query, body, "application/json", gone_is_done=True
+                call,
+                "DELETE",
+                kind.path(namespace, name),
+                query,
+                body,
+                "application/json",
+                gone_is_done=True,
             )
         )
 
@@ -339,7 +377,9 @@ class Client:
     def _read(self, call: Call, path: str, query: Mapping[str, str]) -> Response:
         if call.kind not in _RECENT_KINDS:
             return self._read_now(call, path, query)
-        return self._recent.read(f"{path}?{urlencode(query)}", lambda: self._read_now(call, path, query))
+        return self._recent.read(
+            f"{path}?{urlencode(query)}", lambda: self._read_now(call, path, query)
+        )
 
     def forget_reads(self) -> None:
         """Read everything again: something may have changed."""
@@ -411,7 +451,12 @@ class Client:
         return write()
 
     def _send(
-        self, method: Method, path: str, query: Mapping[str, str], body: Json | None, content_type: str
+        self,
+        method: Method,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | None,
+        content_type: str,
     ) -> Response | NoResponse:
         """A request.
 
@@ -438,15 +483,20 @@ class Client:
             )
         except urllib3.exceptions.SSLError as error:
             raise MpctlError(
-                f"{self.configuration.host}: {error}", hint="check the certificate authority in the kubeconfig"
+                f"{self.configuration.host}: {error}",
+                hint="check the certificate authority in the kubeconfig",
             ) from error
         except urllib3.exceptions.LocationValueError as error:
-            raise InputError(f"{self.configuration.host!r} is not the address of an API server: {error}") from error
+            raise InputError(
+                f"{self.configuration.host!r} is not the address of an API server: {error}"
+            ) from error
         except urllib3.exceptions.HTTPError as error:
             return NoResponse(_no_answer_reason(error, self._timeout_s))
         return Response(response.status, response.headers, response.data)
 
-    def _stream(self, path: str, query: Mapping[str, str], timeout_s: float) -> urllib3.BaseHTTPResponse:
+    def _stream(
+        self, path: str, query: Mapping[str, str], timeout_s: float
+    ) -> urllib3.BaseHTTPResponse:
         """A request whose answer arrives in pieces.
 
         Raises:
@@ -502,7 +552,8 @@ class Client:
         requested_s = retry_after(answer.headers, otherwise=pause)
         if requested_s > _LONGEST_WAIT_S:
             raise Unreachable(
-                f"{call.target}: the API server asks to wait {requested_s:.0f} s", hint="retry after that time"
+                f"{call.target}: the API server asks to wait {requested_s:.0f} s",
+                hint="retry after that time",
             )
         return max(requested_s, pause) if answer.code == 429 else requested_s
 

@@ -55,7 +55,9 @@ def missing_kubeconfig() -> str:
     """Name the kubeconfig that is looked for and does not exist."""
     variable = os.environ.get(VARIABLE)
     return (
-        f"no cluster: {VARIABLE}={variable} does not exist" if variable else "no cluster: ~/.kube/config does not exist"
+        f"no cluster: {VARIABLE}={variable} does not exist"
+        if variable
+        else "no cluster: ~/.kube/config does not exist"
     )
 
 
@@ -124,7 +126,9 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Cluste
     files = kubeconfig_files(kubeconfig)
     if not files and context is None and _in_pod():
         config.load_incluster_config(client_configuration=configuration)
-        return ClusterConnection(configuration, (SERVICE_ACCOUNT / "namespace").read_text().strip(), "in-cluster")
+        return ClusterConnection(
+            configuration, (SERVICE_ACCOUNT / "namespace").read_text().strip(), "in-cluster"
+        )
     if not files:
         raise InputError(
             missing_kubeconfig(),
@@ -132,13 +136,17 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Cluste
         )
     chosen = context or current_context(files)
     if chosen is None:
-        raise InputError("the kubeconfig has no current context", file=files[0], hint="choose one with --context")
+        raise InputError(
+            "the kubeconfig has no current context", file=files[0], hint="choose one with --context"
+        )
     entries = _Entries({file: _read(file) for file in files})
     _, context_entry = entries.find("context", chosen)
     if context_entry is None:
         names = ", ".join(entries.names("context")) or "none"
         raise InputError(
-            f"context {chosen} not found; available: {names}", file=os.pathsep.join(files), field="--context"
+            f"context {chosen} not found; available: {names}",
+            file=os.pathsep.join(files),
+            field="--context",
         )
     entries.check(context_entry)
     _load(config, configuration, entries, chosen)
@@ -149,7 +157,9 @@ class _Entries:
     """Entries of the kubeconfig files; of two with the same name the first wins, as in kubectl."""
 
     def __init__(self, records: Mapping[str, dict[str, Any]]) -> None:
-        self.files = tuple(file for file, record in records.items() if record)  # the client refuses empty ones
+        self.files = tuple(
+            file for file, record in records.items() if record
+        )  # the client refuses empty ones
         self._all = [
             (file, kind, entry)
             for file, record in records.items()
@@ -163,7 +173,9 @@ class _Entries:
 
     def find(self, kind: str, name: Any) -> tuple[str, dict[str, Any] | None]:
         """Return the file and content of an entry; None when not found."""
-        matching = ((file, entry) for file, of, entry in self._all if of == kind and entry["name"] == name)
+        matching = (
+            (file, entry) for file, of, entry in self._all if of == kind and entry["name"] == name
+        )
         file, entry = next(matching, ("", None))
         return file, None if entry is None else dict(entry.get(kind) or {})
 
@@ -178,26 +190,37 @@ class _Entries:
             file, entry = self.find(kind, name)
             if entry is None:
                 continue
-            if kind == "cluster" and not str(entry.get("server") or "").startswith(("https://", "http://")):
+            if kind == "cluster" and not str(entry.get("server") or "").startswith(
+                ("https://", "http://")
+            ):
                 message = f"{entry.get('server')!r} is not the address of an API server: it must begin with https://"
                 raise InputError(message, file=file, field=f"cluster {name}: server")
             for field in fields:
                 try:
                     base64.standard_b64decode(entry.get(field) or "")
                 except (ValueError, TypeError) as error:
-                    raise InputError(f"not base64: {error}", file=file, field=f"{kind} {name}: {field}") from error
+                    raise InputError(
+                        f"not base64: {error}", file=file, field=f"{kind} {name}: {field}"
+                    ) from error
 
 
-_DATA = {"cluster": ("certificate-authority-data",), "user": ("client-certificate-data", "client-key-data")}
+_DATA = {
+    "cluster": ("certificate-authority-data",),
+    "user": ("client-certificate-data", "client-key-data"),
+}
 
 
 def _list(record: Mapping[str, Any], file: str, kind: str) -> list[dict[str, Any]]:
     def named(entry: Any) -> bool:
-        return isinstance(entry, dict) and "name" in entry and isinstance(entry.get(kind) or {}, dict)
+        return (
+            isinstance(entry, dict) and "name" in entry and isinstance(entry.get(kind) or {}, dict)
+        )
 
     entries = record.get(f"{kind}s") or []
     if not isinstance(entries, list) or not all(named(entry) for entry in entries):
-        raise InputError(f"expected a list of entries with name and {kind}", file=file, field=f"{kind}s")
+        raise InputError(
+            f"expected a list of entries with name and {kind}", file=file, field=f"{kind}s"
+        )
     return entries
 
 
@@ -216,7 +239,10 @@ def _load(config: Any, configuration: Configuration, entries: _Entries, context:
     root.addHandler(capture)
     try:
         config.load_kube_config(
-            config_file=joined, context=context, client_configuration=configuration, persist_config=False
+            config_file=joined,
+            context=context,
+            client_configuration=configuration,
+            persist_config=False,
         )
     except (ConfigException, ValueError, TypeError, KeyError, AttributeError, OSError) as error:
         raise InputError(f"context {context} cannot be used: {error}", file=joined) from error
@@ -242,10 +268,15 @@ class _LogCapture(logging.Handler):
 
 
 def _no_credential(context: str, plugin: Mapping[str, Any], lines: list[str]) -> NotPermitted:
-    command = shlex.join(redacted([str(part) for part in (plugin.get("command"), *(plugin.get("args") or ()))]))
+    command = shlex.join(
+        redacted([str(part) for part in (plugin.get("command"), *(plugin.get("args") or ()))])
+    )
     # Names only: a value may be a secret.
     names = ", ".join(str(item.get("name")) for item in plugin.get("env") or ())
-    message = ": ".join([f"context {context}: {plugin.get('command')} gave no credential", *map(masked, lines)])
+    message = ": ".join(
+        [f"context {context}: {plugin.get('command')} gave no credential", *map(masked, lines)]
+    )
     return NotPermitted(
-        message, hint=f"run the plugin: {command}" + (f" (the kubeconfig sets {names})" if names else "")
+        message,
+        hint=f"run the plugin: {command}" + (f" (the kubeconfig sets {names})" if names else ""),
     )

@@ -29,7 +29,9 @@ class ObjectKind:
         """``plural.group``, as kubectl and RBAC messages name it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
         """The path of one object, or of the list when ``name`` is None; of all namespaces without ``namespace``."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if self.namespaced and namespace is not None:
@@ -42,13 +44,19 @@ class ObjectKind:
 SERVING = "serving.kserve.io"
 
 INFERENCE_SERVICE = ObjectKind(SERVING, "v1beta1", "InferenceService", "inferenceservices")
-LLM_INFERENCE_SERVICE = ObjectKind(SERVING, "v1alpha2", "LLMInferenceService", "llminferenceservices")
-LLM_CONFIG = ObjectKind(SERVING, "v1alpha2", "LLMInferenceServiceConfig", "llminferenceserviceconfigs")
+LLM_INFERENCE_SERVICE = ObjectKind(
+    SERVING, "v1alpha2", "LLMInferenceService", "llminferenceservices"
+)
+LLM_CONFIG = ObjectKind(
+    SERVING, "v1alpha2", "LLMInferenceServiceConfig", "llminferenceserviceconfigs"
+)
 SERVING_RUNTIME = ObjectKind(SERVING, "v1alpha1", "ServingRuntime", "servingruntimes")
 CLUSTER_SERVING_RUNTIME = ObjectKind(
     SERVING, "v1alpha1", "ClusterServingRuntime", "clusterservingruntimes", namespaced=False
 )
-LEADER_WORKER_SET = ObjectKind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
+LEADER_WORKER_SET = ObjectKind(
+    "leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"
+)
 VLLM_RUNTIME = ObjectKind("production-stack.vllm.ai", "v1alpha1", "VLLMRuntime", "vllmruntimes")
 STATEFUL_SET = ObjectKind("apps", "v1", "StatefulSet", "statefulsets")
 DEPLOYMENT = ObjectKind("apps", "v1", "Deployment", "deployments")
@@ -71,7 +79,13 @@ SERVICE = ObjectKind("", "v1", "Service", "services")
 JOB = ObjectKind("batch", "v1", "Job", "jobs")
 HTTP_ROUTE = ObjectKind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
 GATEWAY = ObjectKind("gateway.networking.k8s.io", "v1", "Gateway", "gateways")
-GATEWAY_CLASS = ObjectKind("gateway.networking.k8s.io", "v1", "GatewayClass", "gatewayclasses", namespaced=False)
+GATEWAY_CLASS = ObjectKind(
+    "gateway.networking.k8s.io", "v1", "GatewayClass", "gatewayclasses", namespaced=False
+)
 RESOURCE_CLAIM = ObjectKind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
-RESOURCE_CLAIM_TEMPLATE = ObjectKind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
-RESOURCE_SLICE = ObjectKind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False)
+RESOURCE_CLAIM_TEMPLATE = ObjectKind(
+    "resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"
+)
+RESOURCE_SLICE = ObjectKind(
+    "resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False
+)

@@ -60,9 +60,15 @@ class ListingClient(Client):
         objects = self._whole(kind, wide, fields)
         if objects is None:
             return super().list(kind, namespace, labels=labels, fields=fields)
-        return [record for record in self._near(kind, wide, fields, wanted) if _is(record, namespace, wanted)]
+        return [
+            record
+            for record in self._near(kind, wide, fields, wanted)
+            if _is(record, namespace, wanted)
+        ]
 
-    def _near(self, kind: ObjectKind, wide: str, fields: str, wanted: Mapping[str, str]) -> Iterable[Json]:
+    def _near(
+        self, kind: ObjectKind, wide: str, fields: str, wanted: Mapping[str, str]
+    ) -> Iterable[Json]:
         """Return the listed objects of one service, or all if the selector names no service."""
         label = next((label for label in _OF_SERVICE if label in wanted), None)
         whole = self._whole(kind, wide, fields) or ()
@@ -84,14 +90,19 @@ class ListingClient(Client):
             except NotPermitted:
                 objects = None
             self._lists[key] = None if objects is None else tuple(objects)
-            self._by_name[key] = {(o["metadata"].get("namespace"), o["metadata"]["name"]): o for o in objects or ()}
+            self._by_name[key] = {
+                (o["metadata"].get("namespace"), o["metadata"]["name"]): o for o in objects or ()
+            }
         return self._lists[key]
 
 
 def _terms(labels: str) -> dict[str, str] | None:
     """A selector as equal labels; None where it has other terms."""
     pairs = [term.partition("=") for term in labels.split(",") if term]
-    if any(not equals or "!" in key or " " in key or value.startswith("=") for key, equals, value in pairs):
+    if any(
+        not equals or "!" in key or " " in key or value.startswith("=")
+        for key, equals, value in pairs
+    ):
         return None
     return {key: value for key, _, value in pairs}
 

@@ -19,7 +19,9 @@ SEAL = "seal"
 LOAD = "load"
 DRAFT = "draft"
 
-SEALED = "mpctl-sentinels"  # the Secret of a namespace with the beginnings of users' prompts, by service
+SEALED = (
+    "mpctl-sentinels"  # the Secret of a namespace with the beginnings of users' prompts, by service
+)
 
 CANDIDATE_SUFFIX = "-candidate"
 COPY_SUFFIX = "-copy"

@@ -26,7 +26,9 @@ def changed_fields(before: Any, after: Any, path: str = "") -> tuple[str, ...]:
         changed: list[str] = []
         for key in sorted({*before, *after}):
             if before.get(key) != after.get(key):
-                changed += changed_fields(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+                changed += changed_fields(
+                    before.get(key), after.get(key), f"{path}.{key}" if path else key
+                )
         return tuple(changed)
     named = _by_name(before), _by_name(after)
     if named[0] is not None and named[1] is not None and before != after:
@@ -63,7 +65,9 @@ def added_fields(recorded: Any, now: Any, path: str = "") -> tuple[str, ...] | N
 
 
 def _by_name(value: Any) -> dict[str, Any] | None:
-    if not isinstance(value, list) or not all(isinstance(item, dict) and "name" in item for item in value):
+    if not isinstance(value, list) or not all(
+        isinstance(item, dict) and "name" in item for item in value
+    ):
         return None
     return {str(item["name"]): item for item in value}
 
@@ -100,7 +104,10 @@ def owns_field(fields: Any, path: tuple[str, ...]) -> bool:
 _ARGO_ID = "argocd.argoproj.io/tracking-id"
 _ARGO_INSTANCE = "argocd.argoproj.io/instance"
 # Flux documentation, kustomize-controller and helm-controller: labels on everything they apply.
-_FLUX = (("kustomize.toolkit.fluxcd.io", "Kustomization"), ("helm.toolkit.fluxcd.io", "HelmRelease"))
+_FLUX = (
+    ("kustomize.toolkit.fluxcd.io", "Kustomization"),
+    ("helm.toolkit.fluxcd.io", "HelmRelease"),
+)
 # Helm documentation, "Labels and Annotations"; both annotations are required for an object to belong to a release.
 _HELM_NAME, _HELM_NAMESPACE = "meta.helm.sh/release-name", "meta.helm.sh/release-namespace"
 
@@ -145,7 +152,9 @@ class Owner:
         command = command or commands.line("render", "-f", "MANIFEST", "--spec", "METHOD")
         if self.tool == "Argo CD":
             app = self.name or "the application"
-            return f"{command} prints the changed manifest; commit it to the source of {app} and sync"
+            return (
+                f"{command} prints the changed manifest; commit it to the source of {app} and sync"
+            )
         if self.tool == "Flux":
             source = self.name or "the Kustomization"
             return f"{command} prints the changed manifest; commit it to the source of {source} and reconcile"
@@ -161,10 +170,17 @@ def owner_of(thing: Mapping[str, Any]) -> Owner | None:
     """Return the owner of a Kubernetes object; None when only people write it."""
     metadata = thing.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    return _argo(labels, annotations, thing) or _flux(labels) or _helm(annotations) or _controller_or_manager(metadata)
+    return (
+        _argo(labels, annotations, thing)
+        or _flux(labels)
+        or _helm(annotations)
+        or _controller_or_manager(metadata)
+    )
 
 
-def _argo(labels: Mapping[str, str], annotations: Mapping[str, str], thing: Mapping[str, Any]) -> Owner | None:
+def _argo(
+    labels: Mapping[str, str], annotations: Mapping[str, str], thing: Mapping[str, Any]
+) -> Owner | None:
     tracking = annotations.get(_ARGO_ID)
     if tracking and _tracks(tracking, thing):
         return Owner("Argo CD", tracking.partition(":")[0], f"annotation {_ARGO_ID}: {tracking}")
@@ -195,7 +211,9 @@ def _helm(annotations: Mapping[str, str]) -> Owner | None:
     name, namespace = annotations.get(_HELM_NAME), annotations.get(_HELM_NAMESPACE)
     if not name:
         return None
-    return Owner("Helm", f"{namespace}/{name}" if namespace else name, f"annotation {_HELM_NAME}: {name}")
+    return Owner(
+        "Helm", f"{namespace}/{name}" if namespace else name, f"annotation {_HELM_NAME}: {name}"
+    )
 
 
 def _controller_or_manager(metadata: Mapping[str, Any]) -> Owner | None:
@@ -222,10 +240,15 @@ def require_unowned(thing: Mapping[str, Any], *, force: bool, command: str = "")
         return None
     metadata = thing.get("metadata") or {}
     name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
-    summary = f"{thing.get('kind') or 'object'} {name} belongs to {owner.title}, which {owner.reverts}"
+    summary = (
+        f"{thing.get('kind') or 'object'} {name} belongs to {owner.title}, which {owner.reverts}"
+    )
     if force:
         return f"{summary}; changed because of --force ({owner.evidence})"
-    raise Refused(f"{summary} ({owner.evidence})", hint=f"{owner.remedy(command)}; or use --force to change it here")
+    raise Refused(
+        f"{summary} ({owner.evidence})",
+        hint=f"{owner.remedy(command)}; or use --force to change it here",
+    )
 
 
 def last_editor(record: Mapping[str, Any], ours: str) -> str:

@@ -89,7 +89,14 @@ class Forward:
     """A listener."""
 
     def __init__(
-        self, client: Client, namespace: str, pod: str, port: int, listener: socket.socket, *, tls: bool = False
+        self,
+        client: Client,
+        namespace: str,
+        pod: str,
+        port: int,
+        listener: socket.socket,
+        *,
+        tls: bool = False,
     ) -> None:
         self._client, self._tls = client, tls
         self._pod = namespace, pod
@@ -147,7 +154,9 @@ class Forward:
         ws_client: Any = import_module("kubernetes.stream.ws_client")
         configuration = self._client.configuration
         url = configuration.host.replace("http", "ws", 1) + f"{self._path}?ports={self._remote}"
-        web_socket = websocket.WebSocket(sslopt=_ssl_options(configuration), skip_utf8_validation=True)
+        web_socket = websocket.WebSocket(
+            sslopt=_ssl_options(configuration), skip_utf8_validation=True
+        )
         try:
             web_socket.connect(
                 url,
@@ -157,16 +166,22 @@ class Forward:
             )
         except websocket.WebSocketBadStatusException as error:
             body = error.resp_body or b""
-            raise error_of(error.status_code, body, Call("create", POD, *self._pod, "portforward")) from error
+            raise error_of(
+                error.status_code, body, Call("create", POD, *self._pod, "portforward")
+            ) from error
         except websocket.WebSocketException as error:
-            raise MpctlError(f"port {self._remote} of pod {self._pod[1]} cannot be forwarded: {error}") from error
+            raise MpctlError(
+                f"port {self._remote} of pod {self._pod[1]} cannot be forwarded: {error}"
+            ) from error
         web_socket.settimeout(None)
         return ws_client.PortForward(web_socket, [self._remote])
 
     def close(self) -> None:
         """Stop listening and end open streams."""
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # a thread in accept() would keep a socket that is only closed
+            self._listener.shutdown(
+                socket.SHUT_RDWR
+            )  # a thread in accept() would keep a socket that is only closed
         self._listener.close()
         for connection in list(self._sockets):
             with suppress(OSError):
@@ -200,7 +215,9 @@ async def _bridge_tls(plain: socket.socket, raw: socket.socket) -> None:
     near, far = await asyncio.open_connection(sock=plain), None
     with suppress(OSError):
         far = await asyncio.open_connection(sock=raw, ssl=context, server_hostname="localhost")
-        ways = [asyncio.create_task(passed_on(*way)) for way in ((near[0], far[1]), (far[0], near[1]))]
+        ways = [
+            asyncio.create_task(passed_on(*way)) for way in ((near[0], far[1]), (far[0], near[1]))
+        ]
         _, unended = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for way in unended:
             way.cancel()

@@ -109,7 +109,9 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
         case 409 if reason == "AlreadyExists":
             return AlreadyExists(f"{call.target} already exists")
         case 409:
-            return Stale(*_conflict(status, call), hint="run the command again; nothing was overwritten")
+            return Stale(
+                *_conflict(status, call), hint="run the command again; nothing was overwritten"
+            )
         case 400 | 422:
             return InputError(f"{call.target} was refused: {_causes(status) or message}")
     return MpctlError(f"{call.target}: the API server answered {code} to {call.verb}: {message}")
@@ -129,14 +131,17 @@ def _not_found(status: Mapping[str, Any], message: str, call: Call) -> MpctlErro
     if isinstance(details, Mapping) and details.get("name"):
         return InputError(f"{call.target} not found", hint=message)
     return MpctlError(
-        f"{call.target}: {undefined(call.kind)}", hint="install the definition again, then run the same command again"
+        f"{call.target}: {undefined(call.kind)}",
+        hint="install the definition again, then run the same command again",
     )
 
 
 def _forbidden(message: str, call: Call) -> MpctlError:
     """403 is the answer of admission, too: of webhooks, and of a namespace that ends."""
     if "admission webhook" in message:
-        return InputError(f"{call.target} was refused by an admission webhook: {_webhook_text(message)}")
+        return InputError(
+            f"{call.target} was refused by an admission webhook: {_webhook_text(message)}"
+        )
     if "because it is being terminated" in message:
         return MpctlError(
             f"namespace {call.namespace} is being deleted: {call.target} cannot be written",
@@ -165,12 +170,16 @@ def _conflict(status: Mapping[str, Any], call: Call) -> tuple[str]:
     owned = []
     for cause in causes:
         manager = re.search(r'conflict with "([^"]+)"', str(cause.get("message")))
-        owned.append(f"{cause.get('field')} belongs to {manager[1] if manager else cause.get('message')}")
+        owned.append(
+            f"{cause.get('field')} belongs to {manager[1] if manager else cause.get('message')}"
+        )
     return (f"{call.target}: {'; '.join(owned)}",)
 
 
 def _causes(status: Mapping[str, Any]) -> str:
-    return "; ".join(f"{c.get('field')}: {c.get('message')}" for c in _cause_list(status) if c.get("field"))
+    return "; ".join(
+        f"{c.get('field')}: {c.get('message')}" for c in _cause_list(status) if c.get("field")
+    )
 
 
 def _cause_list(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -35,9 +35,8 @@ from mpctl.platform.kubernetes.httproute.specs import (
 )
 
 _TRIES = 6
-_ACCEPTED_TIMEOUT_S = (
-    60.0  # a controller answers within seconds; one that restarts (election of a leader: 15 s) within this
-)
+# A controller answers within seconds; one that restarts (election of a leader: 15 s) within this.
+_ACCEPTED_TIMEOUT_S = 60.0
 _POLL_S = 0.5
 
 
@@ -45,7 +44,12 @@ class Routes:
     """The HTTPRoutes of one namespace that lead to a service and its candidate."""
 
     def __init__(
-        self, client: Client, namespace: str, service: str, *, sleep: Callable[[float], None] = time.sleep
+        self,
+        client: Client,
+        namespace: str,
+        service: str,
+        *,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -108,9 +112,13 @@ class Routes:
             namespace = parent.get("namespace") or self._namespace
             gateway = self._client.get(GATEWAY, parent["name"], namespace)
             named = ((gateway or {}).get("spec") or {}).get("gatewayClassName")
-            gateway_class = None if named is None else self._client.get(GATEWAY_CLASS, str(named), None)
+            gateway_class = (
+                None if named is None else self._client.get(GATEWAY_CLASS, str(named), None)
+            )
             if gateway_class is None:
-                raise Refused(f"{title}: Gateway {namespace}/{parent['name']} or its class does not exist")
+                raise Refused(
+                    f"{title}: Gateway {namespace}/{parent['name']} or its class does not exist"
+                )
             classes.append(gateway_class)
         require_supported(needed_features(route, self._service, percent), classes, title)
 
@@ -125,7 +133,9 @@ class Routes:
 
     def require_mirrored(self, record: Mapping[str, Any], percent: int) -> None:
         """Refuse as :meth:`require_shifted` does, for :meth:`mirror`."""
-        self._require(record, mirrored(self._recorded(record), self._service, self._candidate, percent))
+        self._require(
+            record, mirrored(self._recorded(record), self._service, self._candidate, percent)
+        )
 
     def _put(self, record: Mapping[str, Any], spec: Json) -> None:
         self._write(record, spec)
@@ -144,7 +154,9 @@ class Routes:
             Conflict: a foreign change of the route.
             MpctlError: a gateway does not accept it any more.
         """
-        self._require(record, weighted(self._recorded(record), self._service, self._candidate, percent))
+        self._require(
+            record, weighted(self._recorded(record), self._service, self._candidate, percent)
+        )
 
     def _require(self, record: Mapping[str, Any], spec: Json) -> None:
         route = self._read(record)
@@ -174,7 +186,9 @@ class Routes:
         if route is None:
             return ()
         # Unless mpctl wrote it, now or in an earlier try, no gateway has anything to process.
-        written = wrote or any(f.get("manager") == MANAGER for f in route["metadata"].get("managedFields") or [])
+        written = wrote or any(
+            f.get("manager") == MANAGER for f in route["metadata"].get("managedFields") or []
+        )
         state = route_status(route)
         if wrote or (written and state.has_gateway):
             state = self._await_observed(record)
@@ -187,7 +201,9 @@ class Routes:
             Conflict: the message names the routes, the hint the remedy.
         """
         routes, service = self._user_routes(), backend_of(self._candidate)
-        leading = routes_to(routes, service) or [route for route in routes if mirrors_of(route, service)]
+        leading = routes_to(routes, service) or [
+            route for route in routes if mirrors_of(route, service)
+        ]
         if leading:
             names = ", ".join(route["metadata"]["name"] for route in leading)
             raise Conflict(
@@ -203,7 +219,11 @@ class Routes:
         routes = self._user_routes()
         percentages = sorted(set(shares(routes, self._service, self._candidate)))
         if not percentages:
-            copies = [share for route in routes for share in mirrors_of(route, backend_of(self._candidate))]
+            copies = [
+                share
+                for route in routes
+                for share in mirrors_of(route, backend_of(self._candidate))
+            ]
             return (f"copies of {max(copies):g} %", "100 %") if copies else ("", "")
         ends = percentages if len(percentages) < 3 else [percentages[0], percentages[-1]]
         candidate_shares, others = (
@@ -226,7 +246,10 @@ class Routes:
         return self._client.get(HTTP_ROUTE, record["name"], self._namespace)
 
     def _recorded(self, record: Mapping[str, Any]) -> Json:
-        return {"metadata": {"name": record["name"], "namespace": self._namespace}, "spec": record["spec"]}
+        return {
+            "metadata": {"name": record["name"], "namespace": self._namespace},
+            "spec": record["spec"],
+        }
 
     def _title(self, record: Mapping[str, Any]) -> str:
         return f"HTTPRoute {self._namespace}/{record['name']}"
@@ -252,11 +275,15 @@ class Routes:
             except OutcomeUnknown:
                 written = True
         raise MpctlError(
-            f"{self._title(record)} could not be written in {_TRIES} tries", hint="run the same command again to resume"
+            f"{self._title(record)} could not be written in {_TRIES} tries",
+            hint="run the same command again to resume",
         )
 
     def _foreign_change(self, route: Json, record: Mapping[str, Any]) -> Conflict:
-        fields = ", ".join(changed_fields(record["spec"], route["spec"])[:5]) or "reverted to the recorded spec"
+        fields = (
+            ", ".join(changed_fields(record["spec"], route["spec"])[:5])
+            or "reverted to the recorded spec"
+        )
         return Conflict(
             f"{self._title(record)} was changed by {last_editor(route, MANAGER)} meanwhile: {fields}",
             hint="nothing was overwritten",
@@ -274,12 +301,16 @@ class Routes:
             )
         return state
 
-    def _await(self, record: Mapping[str, Any], enough: Callable[[RouteStatus], bool]) -> RouteStatus:
+    def _await(
+        self, record: Mapping[str, Any], enough: Callable[[RouteStatus], bool]
+    ) -> RouteStatus:
         """Return the status once it is ``enough``, or at the timeout. A deleted route counts as observed."""
         end = time.monotonic() + _ACCEPTED_TIMEOUT_S
         while True:
             route = self._read(record)
-            state = RouteStatus(observed=True, accepted=True) if route is None else route_status(route)
+            state = (
+                RouteStatus(observed=True, accepted=True) if route is None else route_status(route)
+            )
             if enough(state) or time.monotonic() > end:
                 return state
             self._sleep(_POLL_S)

@@ -71,7 +71,10 @@ def is_kserve_route(route: Mapping[str, Any], isvc: str) -> bool:
     """Return whether KServe wrote the route for this InferenceService (Gateway API mode). KServe deletes both together,
     and only clients that use this InferenceService's own host name reach it."""
     owners = route["metadata"].get("ownerReferences") or []
-    return any(o.get("controller") and (o.get("kind"), o.get("name")) == ("InferenceService", isvc) for o in owners)
+    return any(
+        o.get("controller") and (o.get("kind"), o.get("name")) == ("InferenceService", isvc)
+        for o in owners
+    )
 
 
 def select_route(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
@@ -89,7 +92,11 @@ def select_route(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
         named = [route for route in usable if route["metadata"]["name"] == name]
         if not named:
             present = next((r for r in routes if r["metadata"]["name"] == name), None)
-            why = "not found" if present is None else f"has no rule with a backendRef to Service {service}"
+            why = (
+                "not found"
+                if present is None
+                else f"has no rule with a backendRef to Service {service}"
+            )
             if present is not None and is_controlled(present):
                 why = "is owned by a controller, which reverts changes"
             hint = f"available routes: {names}" if names else _hint(routes, isvc)
@@ -116,7 +123,9 @@ def _hint(routes: Sequence[Json], isvc: str) -> str:
 
 def example(routes: Sequence[Json], isvc: str) -> str:
     """A complete HTTPRoute for a service, behind the gateway that KServe's own route names, if there is one."""
-    controlled = next((r for r in routes if is_controlled(r) and refs_of(r, backend_of(isvc))), None)
+    controlled = next(
+        (r for r in routes if is_controlled(r) and refs_of(r, backend_of(isvc))), None
+    )
     parents = ((controlled or {}).get("spec") or {}).get("parentRefs") or [
         {"name": "GATEWAY", "namespace": "ITS-NAMESPACE"}
     ]
@@ -164,7 +173,9 @@ def weighted(route: Mapping[str, Any], isvc: str, candidate: str, percent: int) 
     return spec
 
 
-def _split(refs: Sequence[Json], service: str, namespace: str, candidate: str, percent: int) -> list[Json]:
+def _split(
+    refs: Sequence[Json], service: str, namespace: str, candidate: str, percent: int
+) -> list[Json]:
     """Return the refs of a rule with the service's weight split with the candidate."""
     weights = [weight_of(ref) for ref in refs]
     alone = len(refs) == 1
@@ -172,7 +183,10 @@ def _split(refs: Sequence[Json], service: str, namespace: str, candidate: str, p
     for ref, weight in zip(refs, weights, strict=True):
         if weight and refers_to(ref, service, namespace):
             own_weight = 1 if alone else weight
-            split += [(ref, own_weight * (100 - percent)), ({**ref, "name": candidate}, own_weight * percent)]
+            split += [
+                (ref, own_weight * (100 - percent)),
+                ({**ref, "name": candidate}, own_weight * percent),
+            ]
         else:
             split.append((ref, weight * 100))
     # A backend without weight keeps none; one that lost all its weight is left out.
@@ -224,7 +238,9 @@ def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ..
         for rule in (route.get("spec") or {}).get("rules") or []:
             refs = rule.get("backendRefs") or []
             candidate_shares = [
-                sum(weight_of(ref) for ref in refs if refers_to(ref, backend_of(service), namespace))
+                sum(
+                    weight_of(ref) for ref in refs if refers_to(ref, backend_of(service), namespace)
+                )
                 for service in (isvc, candidate)
             ]
             if candidate_shares[1]:
@@ -247,7 +263,9 @@ def route_status(route: Mapping[str, Any]) -> RouteStatus:
     generation = int(route["metadata"].get("generation") or 0)
     parents = (route.get("status") or {}).get("parents") or []
     if not parents:
-        return RouteStatus(observed=False, accepted=False, message="no gateway has accepted it", has_gateway=False)
+        return RouteStatus(
+            observed=False, accepted=False, message="no gateway has accepted it", has_gateway=False
+        )
     pending, rejected = [], []
     for parent in parents:
         gateway = (parent.get("parentRef") or {}).get("name") or parent.get("controllerName") or "?"
@@ -257,10 +275,16 @@ def route_status(route: Mapping[str, Any]) -> RouteStatus:
             if condition is None or int(condition.get("observedGeneration") or 0) < generation:
                 pending.append(f"gateway {gateway} has not processed it yet ({kind})")
             elif condition.get("status") != "True":
-                reason = ": ".join(str(condition[k]) for k in ("reason", "message") if condition.get(k))
-                rejected.append(f"gateway {gateway}: {kind} is {condition.get('status')} ({reason})")
+                reason = ": ".join(
+                    str(condition[k]) for k in ("reason", "message") if condition.get(k)
+                )
+                rejected.append(
+                    f"gateway {gateway}: {kind} is {condition.get('status')} ({reason})"
+                )
     return RouteStatus(
-        observed=not pending, accepted=not pending and not rejected, message="; ".join(rejected or pending)
+        observed=not pending,
+        accepted=not pending and not rejected,
+        message="; ".join(rejected or pending),
     )
 
 
@@ -280,10 +304,17 @@ def mirrored(route: Mapping[str, Any], isvc: str, candidate: str, percent: int) 
     for rule in spec.get("rules") or []:
         refs = _refs(rule, isvc, str(route["metadata"].get("namespace") or ""))
         if refs:
-            ref = {key: refs[0][key] for key in ("group", "kind", "namespace", "port") if key in refs[0]}
+            ref = {
+                key: refs[0][key]
+                for key in ("group", "kind", "namespace", "port")
+                if key in refs[0]
+            }
             share = {} if percent == 100 else {"percent": percent}
             mirror = {"backendRef": {**ref, "name": backend_of(candidate)}, **share}
-            rule["filters"] = [*(rule.get("filters") or []), {"type": "RequestMirror", "requestMirror": mirror}]
+            rule["filters"] = [
+                *(rule.get("filters") or []),
+                {"type": "RequestMirror", "requestMirror": mirror},
+            ]
     return spec
 
 
@@ -301,21 +332,33 @@ def mirrors_of(route: Mapping[str, Any], service: str) -> tuple[float, ...]:
         for route_filter in rule.get("filters") or []
     )
     return tuple(
-        _percent(m) for m in mirrors if m is not None and refers_to(m.get("backendRef") or {}, service, namespace)
+        _percent(m)
+        for m in mirrors
+        if m is not None and refers_to(m.get("backendRef") or {}, service, namespace)
     )
 
 
 def _mirror(route_filter: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return route_filter.get("requestMirror") or {} if route_filter.get("type") == "RequestMirror" else None
+    return (
+        route_filter.get("requestMirror") or {}
+        if route_filter.get("type") == "RequestMirror"
+        else None
+    )
 
 
 def _percent(mirror: Mapping[str, Any]) -> float:
     if "fraction" in mirror:
-        return 100 * float(mirror["fraction"]["numerator"]) / float(mirror["fraction"].get("denominator", 100))
+        return (
+            100
+            * float(mirror["fraction"]["numerator"])
+            / float(mirror["fraction"].get("denominator", 100))
+        )
     return float(mirror.get("percent", 100))
 
 
-def is_known_spec(route: Mapping[str, Any], recorded: Mapping[str, Any], isvc: str, candidate: str) -> bool:
+def is_known_spec(
+    route: Mapping[str, Any], recorded: Mapping[str, Any], isvc: str, candidate: str
+) -> bool:
     """Return whether a route's spec is the recorded one or one that mpctl makes of it."""
     spec = route["spec"]
     shares = {int(share) for share in mirrors_of(route, backend_of(candidate))} & set(range(1, 101))
@@ -331,7 +374,9 @@ def needed_features(route: Mapping[str, Any], isvc: str, percent: int) -> tuple[
     namespace = str(route["metadata"].get("namespace") or "")
     rules = [rule for rule in route["spec"].get("rules") or [] if _refs(rule, isvc, namespace)]
     several = any(
-        route_filter.get("type") == "RequestMirror" for rule in rules for route_filter in rule.get("filters") or []
+        route_filter.get("type") == "RequestMirror"
+        for rule in rules
+        for route_filter in rule.get("filters") or []
     )
     return (MIRROR, *((SHARE,) if percent < 100 else ()), *((SEVERAL,) if several else ()))
 
@@ -339,10 +384,15 @@ def needed_features(route: Mapping[str, Any], isvc: str, percent: int) -> tuple[
 def supported_features(gateway_class: Mapping[str, Any]) -> frozenset[str]:
     """Return the features that a GatewayClass lists; before Gateway API 1.3 they were plain strings."""
     listed = (gateway_class.get("status") or {}).get("supportedFeatures") or []
-    return frozenset(str(feature.get("name")) if isinstance(feature, Mapping) else str(feature) for feature in listed)
+    return frozenset(
+        str(feature.get("name")) if isinstance(feature, Mapping) else str(feature)
+        for feature in listed
+    )
 
 
-def require_supported(needed: Sequence[str], classes: Iterable[Mapping[str, Any]], title: str) -> None:
+def require_supported(
+    needed: Sequence[str], classes: Iterable[Mapping[str, Any]], title: str
+) -> None:
     """Refuse to mirror on a gateway that does not list what is needed.
 
     Raises:
@@ -352,7 +402,11 @@ def require_supported(needed: Sequence[str], classes: Iterable[Mapping[str, Any]
         listed = supported_features(gateway_class)
         missing = [name for name in needed if name not in listed]
         if missing:
-            what = f"lists no {', '.join(missing)}" if listed else "does not list which features it supports"
+            what = (
+                f"lists no {', '.join(missing)}"
+                if listed
+                else "does not list which features it supports"
+            )
             raise Refused(
                 f"{title}: requests cannot be mirrored: GatewayClass {gateway_class['metadata']['name']} {what}",
                 hint="use --traffic-steps, which every gateway supports, or a gateway that mirrors",

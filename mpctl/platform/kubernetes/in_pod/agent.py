@@ -53,7 +53,9 @@ class BlockRegister:
     def __init__(self) -> None:
         self.used = time.monotonic()
         self.working = 0
-        self._known: OrderedDict[str, bytes | None] = OrderedDict()  # compressed; None while it is sent
+        self._known: OrderedDict[str, bytes | None] = (
+            OrderedDict()
+        )  # compressed; None while it is sent
         self._failed: set[str] = set()
         self._digests: dict[str, str] = {}  # of each block's body
         self._waiting: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
@@ -119,7 +121,9 @@ class BlockRegister:
     def _send(self, key: str, block: dict[str, Any]) -> dict[str, Any]:
         before, count = scrape(block), len(block["load"]["bodies"])
         sys.stderr.write(f"block {key}: {count} requests to {block['address']}\n")
-        result = asyncio.run(send_block(LoadTarget(block["address"], block["token"]), **block["load"]))
+        result = asyncio.run(
+            send_block(LoadTarget(block["address"], block["token"]), **block["load"])
+        )
         return {"result": result, "before": before, "after": scrape(block)}
 
     # The server of known timing
@@ -230,7 +234,9 @@ class AgentHandler(BaseHTTPRequestHandler):
             self.blocks.used = time.monotonic()
             return True
         length = self.headers.get("Content-Length") or "0"
-        if length.isascii() and length.isdecimal():  # an unread body resets the connection before the answer arrives
+        if (
+            length.isascii() and length.isdecimal()
+        ):  # an unread body resets the connection before the answer arrives
             self.rfile.read(min(int(length), REFUSED_BYTES))
         self._respond(403, {"error": "this load client belongs to another command"})
         return False

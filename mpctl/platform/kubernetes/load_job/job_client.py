@@ -48,13 +48,19 @@ class JobClient:
         """Delete the Job with its pod; return why it remains, empty when it does not."""
         return self._pod.close()
 
-    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> SentBlock:
+    def send(
+        self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None
+    ) -> SentBlock:
         """Send a block from the Job's pod; one of the same key to the same engine is read again. The counters are read
         in the pod, right around the block. If the pod is lost, the Job is deleted."""
         from secrets import token_hex
 
         address = endpoint.inside or endpoint.base_url
-        name = hashlib.sha256(f"{order.key}\n{address}".encode()).hexdigest()[:20] if order.key else token_hex(10)
+        name = (
+            hashlib.sha256(f"{order.key}\n{address}".encode()).hexdigest()[:20]
+            if order.key
+            else token_hex(10)
+        )
         self._pod.wait_until_ready()
         block = {
             "address": address,
@@ -90,12 +96,16 @@ class JobClient:
                 self._order(path, block)
             waited += _WAIT_S
         self._pod.close()  # it hangs; the next block gets a new one
-        raise MpctlError(f"{self._pod.title} did not finish a block in {limit:.0f} s", hint=LOAD_LOCAL_HINT)
+        raise MpctlError(
+            f"{self._pod.title} did not finish a block in {limit:.0f} s", hint=LOAD_LOCAL_HINT
+        )
 
     def _order(self, path: str, block: dict[str, Any]) -> None:
         status, _ = self._pod.ask("POST", path, block)
         if status == 409:
-            raise BlockLost(f"{self._pod.title}: its pod has other requests under this block's name")
+            raise BlockLost(
+                f"{self._pod.title}: its pod has other requests under this block's name"
+            )
 
     @contextmanager
     def paced(self, pace: Pace) -> Iterator[PacedServer]:
@@ -103,7 +113,10 @@ class JobClient:
         self._pod.wait_until_ready()
         port = str(self._pod.ask("POST", "/paced", dict(pace.__dict__))[1].get("port"))
         if not port.isdecimal():
-            raise MpctlError(f"the server of known timing in {self._pod.title} did not start", hint=LOAD_LOCAL_HINT)
+            raise MpctlError(
+                f"the server of known timing in {self._pod.title} did not start",
+                hint=LOAD_LOCAL_HINT,
+            )
         try:
             yield PacedServer(Endpoint(f"http://127.0.0.1:{port}", "paced"), self._truth)
         finally:

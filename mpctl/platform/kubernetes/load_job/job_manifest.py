@@ -37,7 +37,9 @@ IDLE_S = 900  # without a request for this long the client ends; the next comman
 TTL_S = 300
 LONGEST_S = 86_400  # the Job controller ends a client that hangs
 _WORK = "/mpctl/work"
-_DIRECTORIES = {"work": (_WORK, "16Mi")}  # the only one that is writable, with its limit: the scripts
+_DIRECTORIES = {
+    "work": (_WORK, "16Mi")
+}  # the only one that is writable, with its limit: the scripts
 _AGENT = Path(__file__).parents[1] / "in_pod" / "agent.py"
 _FILES = (_AGENT, STREAM, PACED)
 # Writes the scripts of its first argument beside it and becomes the first of them.
@@ -58,12 +60,18 @@ ENVIRONMENT = {
     "TMPDIR": _WORK,
 }
 # A node autoscaler that consolidates nodes would cut a measurement short.
-NOT_EVICTED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+NOT_EVICTED = {
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+    "karpenter.sh/do-not-disrupt": "true",
+}
 COPIED = ("imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerName")
 _USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile")
 _GROUPS = ("supplementalGroups", "fsGroup")
 # The API server writes the Job's uid and name into these.
-_OWN_LABELS = (*("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"), *("controller-uid", "job-name"))
+_OWN_LABELS = (
+    *("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
+    *("controller-uid", "job-name"),
+)
 # Admission gives these to every pod.
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -78,7 +86,10 @@ def load_job(pod: Json, service: str, namespace: str, scope: str, owner: str) ->
     labels = labels_of(service, scope)
     # With the end of a pod's name behind it, the name must fit the 63 characters of a host name.
     name = f"mpctl-{names.label_of(service)[:28].rstrip('-.')}-{scope}-{secrets.token_hex(5)}"
-    template = {"metadata": {"labels": labels, "annotations": NOT_EVICTED}, "spec": _pod_spec(pod, owner)}
+    template = {
+        "metadata": {"labels": labels, "annotations": NOT_EVICTED},
+        "spec": _pod_spec(pod, owner),
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -103,10 +114,15 @@ def is_same(live: Json, stored: Json) -> bool:
 def _comparable_spec(job: Json) -> dict[str, Any]:
     """The spec without the uid and the name of the Job, which the API server writes into its selector and labels."""
     spec: dict[str, Any] = copy.deepcopy(job["spec"])
-    generic = {job["metadata"]["uid"]: ("uid",), job["metadata"]["name"]: ("name",)}  # equal to no label's value
+    generic = {
+        job["metadata"]["uid"]: ("uid",),
+        job["metadata"]["name"]: ("name",),
+    }  # equal to no label's value
     selector, template = spec.get("selector") or {}, spec["template"].get("metadata") or {}
     for labels in (selector.get("matchLabels") or {}, template.get("labels") or {}):
-        labels.update({key: generic.get(labels[key], labels[key]) for key in _OWN_LABELS if key in labels})
+        labels.update(
+            {key: generic.get(labels[key], labels[key]) for key in _OWN_LABELS if key in labels}
+        )
     return spec
 
 
@@ -167,23 +183,34 @@ def _pod_spec(pod: Json, owner: str) -> dict[str, Any]:
                 "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
                 "resources": copy.deepcopy(LOAD_RESOURCES),
                 "securityContext": security_of(engine, context),
-                "volumeMounts": [{"name": name, "mountPath": path} for name, (path, _) in _DIRECTORIES.items()],
+                "volumeMounts": [
+                    {"name": name, "mountPath": path} for name, (path, _) in _DIRECTORIES.items()
+                ],
             }
         ],
-        "volumes": [{"name": name, "emptyDir": {"sizeLimit": limit}} for name, (_, limit) in _DIRECTORIES.items()],
+        "volumes": [
+            {"name": name, "emptyDir": {"sizeLimit": limit}}
+            for name, (_, limit) in _DIRECTORIES.items()
+        ],
     }
 
 
 def placement_of(serving: Mapping[str, Any]) -> dict[str, Any]:
     """Tolerations and node affinity of a serving pod's spec, for a pod that may run where it does."""
-    tolerations = [t for t in serving.get("tolerations") or [] if t.get("key") not in _DEFAULT_TOLERATIONS]
+    tolerations = [
+        t for t in serving.get("tolerations") or [] if t.get("key") not in _DEFAULT_TOLERATIONS
+    ]
     affinity = (serving.get("affinity") or {}).get("nodeAffinity")
-    return copy.deepcopy({"tolerations": tolerations, "affinity": {"nodeAffinity": affinity} if affinity else {}})
+    return copy.deepcopy(
+        {"tolerations": tolerations, "affinity": {"nodeAffinity": affinity} if affinity else {}}
+    )
 
 
 def pod_security(serving: Mapping[str, Any]) -> dict[str, Any]:
     """A pod's security context with the user and the groups of a serving pod."""
-    context = {k: v for k, v in (serving.get("securityContext") or {}).items() if k in (*_USER, *_GROUPS)}
+    context = {
+        k: v for k, v in (serving.get("securityContext") or {}).items() if k in (*_USER, *_GROUPS)
+    }
     return {"seccompProfile": {"type": "RuntimeDefault"}, **context}
 
 
@@ -191,15 +218,27 @@ def _prefer_service_nodes(pod: Json) -> dict[str, Any]:
     """Prefer the node of the service's pods, which has the image."""
     label = "serving.kserve.io/inferenceservice"
     value = (pod["metadata"].get("labels") or {}).get(label, "")
-    term = {"labelSelector": {"matchLabels": {label: value}}, "topologyKey": "kubernetes.io/hostname"}
-    return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+    term = {
+        "labelSelector": {"matchLabels": {label: value}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    return {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 100, "podAffinityTerm": term}
+        ]
+    }
 
 
 def is_finished(job: Json) -> bool:
     """Return whether the Job or one of its pods has ended, or the Job is being deleted."""
     status = job.get("status") or {}
     ended = any(condition(job, end).get("status") == "True" for end in ("Complete", "Failed"))
-    return bool(ended or status.get("failed") or status.get("succeeded") or "deletionTimestamp" in job["metadata"])
+    return bool(
+        ended
+        or status.get("failed")
+        or status.get("succeeded")
+        or "deletionTimestamp" in job["metadata"]
+    )
 
 
 @dataclass(frozen=True)
@@ -224,7 +263,11 @@ def pod_problem(pod: Json | None, events: Sequence[Json]) -> PodProblem | None:
     waiting = assess_waiting_pod(pod, events)
     if waiting is None:
         mounts = [e for e in events if e.get("reason") == "FailedMount"]
-        return PodProblem(f"pod {pod['metadata']['name']} waits: {mounts[-1].get('message')}") if mounts else None
+        return (
+            PodProblem(f"pod {pod['metadata']['name']} waits: {mounts[-1].get('message')}")
+            if mounts
+            else None
+        )
     return PodProblem(waiting.message, final=not waiting.stuck and waiting.phase.value == "Failed")
 
 
@@ -235,7 +278,11 @@ def _ended(pod: Json) -> str:
         end = (container.get("state") or {}).get("terminated")
         if container.get("name") == CONTAINER and end is not None:
             reason = end.get("reason") or "ended"
-            limit = f"; its memory limit is {LOAD_RESOURCES['limits']['memory']}" if reason == "OOMKilled" else ""
+            limit = (
+                f"; its memory limit is {LOAD_RESOURCES['limits']['memory']}"
+                if reason == "OOMKilled"
+                else ""
+            )
             return f"pod {name}: {reason} with code {end.get('exitCode')}{limit}"
     if status.get("phase") in ("Failed", "Succeeded"):
         details = " ".join(str(status[key]) for key in ("reason", "message") if status.get(key))
@@ -251,16 +298,38 @@ VARIABLES = {
     "container": "dyn(object.spec.template.spec.containers[0])",
 }
 _JOB = (
-    *("template", "completionMode", "completions", "parallelism", "backoffLimit", "ttlSecondsAfterFinished"),
+    *(
+        "template",
+        "completionMode",
+        "completions",
+        "parallelism",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+    ),
     *("activeDeadlineSeconds", "suspend", "selector", "manualSelector", "podReplacementPolicy"),
 )
 _POD = (
-    *("containers", "volumes", "restartPolicy", "terminationGracePeriodSeconds", "automountServiceAccountToken"),
+    *(
+        "containers",
+        "volumes",
+        "restartPolicy",
+        "terminationGracePeriodSeconds",
+        "automountServiceAccountToken",
+    ),
     *("enableServiceLinks", "tolerations", "affinity", "securityContext"),
     *("imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerName", "dnsPolicy"),
 )
 _CONTAINER = (
-    *("name", "image", "imagePullPolicy", "command", "workingDir", "env", "resources", "securityContext"),
+    *(
+        "name",
+        "image",
+        "imagePullPolicy",
+        "command",
+        "workingDir",
+        "env",
+        "resources",
+        "securityContext",
+    ),
     *("volumeMounts", "terminationMessagePath", "terminationMessagePolicy"),
 )
 _SECURITY = (*_USER, "allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities")
@@ -282,9 +351,15 @@ KINDS: dict[str, tuple[str, ...]] = {
 def job_rules(allowed: Iterable[tuple[str, str]] = ()) -> tuple[tuple[str, str], ...]:
     """Return the rules, each with the message of its refusal. ``allowed``: pairs of a kind of ``KINDS`` and a name."""
     pairs = tuple(allowed)
-    named = {kind: [*defaults, *(n for k, n in pairs if k == kind)] for kind, defaults in KINDS.items()}
+    named = {
+        kind: [*defaults, *(n for k, n in pairs if k == kind)] for kind, defaults in KINDS.items()
+    }
     pod, container = "variables.pod", "variables.container"
-    return (*_bounds_of_job(), *_pod_rules(pod, container, named), *_container_rules(pod, container))
+    return (
+        *_bounds_of_job(),
+        *_pod_rules(pod, container, named),
+        *_container_rules(pod, container),
+    )
 
 
 def _bounds_of_job() -> tuple[tuple[str, str], ...]:
@@ -307,7 +382,9 @@ def _bounds_of_job() -> tuple[tuple[str, str], ...]:
     )
 
 
-def _pod_rules(pod: str, container: str, named: Mapping[str, list[str]]) -> tuple[tuple[str, str], ...]:
+def _pod_rules(
+    pod: str, container: str, named: Mapping[str, list[str]]
+) -> tuple[tuple[str, str], ...]:
     return (
         (_only(pod, _POD), "pods of a load Job have fields of mpctl alone"),
         (f"!{pod}.automountServiceAccountToken", "a load Job mounts no service account token"),
@@ -330,7 +407,11 @@ def _pod_rules(pod: str, container: str, named: Mapping[str, list[str]]) -> tupl
         ),
         (
             f"!has({pod}.affinity) || ({pod}.affinity.all(k, k in ['nodeAffinity', 'podAffinity']) && "
-            + _optional(f"{pod}.affinity", "podAffinity", ("preferredDuringSchedulingIgnoredDuringExecution",))
+            + _optional(
+                f"{pod}.affinity",
+                "podAffinity",
+                ("preferredDuringSchedulingIgnoredDuringExecution",),
+            )
             + ")",
             "a load Job keeps no other pod from its nodes",
         ),
@@ -340,7 +421,11 @@ def _pod_rules(pod: str, container: str, named: Mapping[str, list[str]]) -> tupl
             "a load Job has a seccomp profile and no sysctls",
         ),
         (
-            _each(pod, "volumes", "x.all(k, k in ['name', 'emptyDir']) && x.emptyDir.all(k, k == 'sizeLimit')"),
+            _each(
+                pod,
+                "volumes",
+                "x.all(k, k in ['name', 'emptyDir']) && x.emptyDir.all(k, k == 'sizeLimit')",
+            ),
             "a load Job has emptyDir volumes on disk only",
         ),
     )
@@ -361,7 +446,8 @@ def _container_rules(pod: str, container: str) -> tuple[tuple[str, str], ...]:
             "a load Job has no capabilities and cannot gain privileges",
         ),
         (
-            f"{container}.resources.all(k, k in ['requests', 'limits']) && " + " && ".join(_bounded()),
+            f"{container}.resources.all(k, k in ['requests', 'limits']) && "
+            + " && ".join(_bounded()),
             f"a load Job uses at most {' and '.join(map(str, LOAD_RESOURCES['limits'].values()))}, and no device",
         ),
     )

@@ -83,7 +83,9 @@ class LoadPod:
             MpctlError: it cannot be created, or no pod serves whose image it could use.
         """
         service, pod = self._serving()
-        self._authorization = "Bearer " + owner_secret(f"{service['metadata']['uid']}/{self._scope}")
+        self._authorization = "Bearer " + owner_secret(
+            f"{service['metadata']['uid']}/{self._scope}"
+        )
         owner = hashlib.sha256(self._authorization.encode()).hexdigest()
         wanted = load_job(pod, self._service, self._namespace, self._scope, owner)
         for _ in range(_TRIES):
@@ -95,10 +97,16 @@ class LoadPod:
                     self._remove(job)
             with suppress(AlreadyExists, OutcomeUnknown):
                 job = usable or self._client.create(JOB, wanted)
-                self._job, self._uid, self._name = job, str(job["metadata"]["uid"]), str(job["metadata"]["name"])
+                self._job, self._uid, self._name = (
+                    job,
+                    str(job["metadata"]["uid"]),
+                    str(job["metadata"]["name"]),
+                )
                 return
             self._sleep(_POLL_S)
-        raise MpctlError(f"{self.title} could not be created in {_TRIES} tries", hint=LOAD_LOCAL_HINT)
+        raise MpctlError(
+            f"{self.title} could not be created in {_TRIES} tries", hint=LOAD_LOCAL_HINT
+        )
 
     def _is_ours(self, job: Json, wanted: Json) -> bool:
         """Return whether this command created the Job, or it is what the API server would make of a new one. A cluster
@@ -128,7 +136,11 @@ class LoadPod:
                 why = error.message
                 break
         minutes = (IDLE_S + TTL_S) // 60
-        return f"{self.title} was not deleted and ends within {minutes} minutes: {why}" if exists else ""
+        return (
+            f"{self.title} was not deleted and ends within {minutes} minutes: {why}"
+            if exists
+            else ""
+        )
 
     def _jobs(self) -> list[Json]:
         labels = labels_of(self._service, self._scope)
@@ -136,12 +148,18 @@ class LoadPod:
         return self._client.list(JOB, self._namespace, labels=chosen) or []
 
     def _remove(self, job: Json) -> None:
-        self._client.delete(JOB, job["metadata"]["name"], self._namespace, uid=job["metadata"]["uid"])
+        self._client.delete(
+            JOB, job["metadata"]["name"], self._namespace, uid=job["metadata"]["uid"]
+        )
 
     def _serving(self) -> tuple[Json, Json]:
         """Return the service and one of its pods, a ready one first."""
         isvc = self._reader.isvc(self._service)
-        pods = [] if isvc is None else sorted(self._reader.workload(isvc).pods, key=lambda pod: not is_ready(pod))
+        pods = (
+            []
+            if isvc is None
+            else sorted(self._reader.workload(isvc).pods, key=lambda pod: not is_ready(pod))
+        )
         if isvc is None or not pods:
             raise MpctlError(
                 f"service {self._namespace}/{self._service} has no pod to take the load client's image from",
@@ -179,11 +197,15 @@ class LoadPod:
             if problem is None and not self._pod and self._has_ended():
                 self.ensure_job()  # the pod was evicted between two blocks, and the Job makes no other
             if now - began > _START_S:
-                raise MpctlError(f"{self.title} did not start in {_START_S:.0f} s", hint=LOAD_LOCAL_HINT)
+                raise MpctlError(
+                    f"{self.title} did not start in {_START_S:.0f} s", hint=LOAD_LOCAL_HINT
+                )
             self._sleep(_POLL_S)
 
     def _has_ended(self) -> bool:
-        return not any(job["metadata"]["uid"] == self._uid and not is_finished(job) for job in self._jobs())
+        return not any(
+            job["metadata"]["uid"] == self._uid and not is_finished(job) for job in self._jobs()
+        )
 
     def _find_problem(self) -> PodProblem | None:
         """Read the Job's pod; return what keeps it from running."""
@@ -202,7 +224,11 @@ class LoadPod:
     def _foreign(self, pods: Sequence[Json]) -> PodProblem | None:
         """Return the problem of a pod that the Job adopted, or that another user changed: it gets no prompt."""
         reasons = ((pod["metadata"]["name"], foreign_reason(pod, self._job)) for pod in pods)
-        problems = (f"pod {name} is not one that the Job's controller created: {why}" for name, why in reasons if why)
+        problems = (
+            f"pod {name} is not one that the Job's controller created: {why}"
+            for name, why in reasons
+            if why
+        )
         return next((PodProblem(problem, final=True) for problem in problems), None)
 
     def _events_of(self, uid: str) -> list[Json]:
@@ -210,8 +236,17 @@ class LoadPod:
 
     def _read_pods(self) -> list[Json]:
         """Read the pods by the Job's uid: that of a removed Job may still be there under the same name."""
-        pods = self._client.list(POD, self._namespace, labels=f"batch.kubernetes.io/controller-uid={self._uid}") or []
-        return [pod for pod in pods if is_pod_of(pod, self._uid) and "deletionTimestamp" not in pod["metadata"]]
+        pods = (
+            self._client.list(
+                POD, self._namespace, labels=f"batch.kubernetes.io/controller-uid={self._uid}"
+            )
+            or []
+        )
+        return [
+            pod
+            for pod in pods
+            if is_pod_of(pod, self._uid) and "deletionTimestamp" not in pod["metadata"]
+        ]
 
     def _answers(self) -> bool:
         try:
@@ -219,7 +254,9 @@ class LoadPod:
         except http.NoAnswer:
             return False
 
-    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> http.HttpAnswer:
+    def _request(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> http.HttpAnswer:
         target = self._forwards.target(self._pod, PORT)
         return http.request(
             method,
@@ -247,7 +284,9 @@ class LoadPod:
             hint = "\n".join(filter(None, (self.log_tail(), LOAD_LOCAL_HINT)))
             raise BlockLost(f"{self.title} ended: {problem.message}", hint=hint)
         if [pod["metadata"]["name"] for pod in pods] != [self._pod]:
-            raise BlockLost(f"{self.title}: {self._pod} was deleted", hint="run the same command again")
+            raise BlockLost(
+                f"{self.title}: {self._pod} was deleted", hint="run the same command again"
+            )
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
         """A question to the pod, asked again while the pod is there: its status and its JSON.
@@ -265,7 +304,9 @@ class LoadPod:
                 self._require_alive()
                 if time.monotonic() - silent > _SILENT_S:
                     why = refused.message if refused else str(error)
-                    raise BlockLost(f"{self.title} does not answer: {why}", hint=LOAD_LOCAL_HINT) from error
+                    raise BlockLost(
+                        f"{self.title} does not answer: {why}", hint=LOAD_LOCAL_HINT
+                    ) from error
             self._sleep(_POLL_S)
 
     def log_tail(self) -> str:

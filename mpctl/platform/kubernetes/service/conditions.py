@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.platform.kubernetes.api.replies import condition, conditions
-from mpctl.platform.kubernetes.service.container import argv_of, engine_container, matches_expected, matches_template
+from mpctl.platform.kubernetes.service.container import (
+    argv_of,
+    engine_container,
+    matches_expected,
+    matches_template,
+)
 from mpctl.platform.kubernetes.service.kind_shape import KindShape
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
@@ -73,18 +78,27 @@ def assess_health(
     template = engine_container(deployment["spec"]["template"]["spec"]["containers"])
     shape = shape or shape_of(isvc)
     if not matches_expected(template, shape.expected(isvc, runtime)):
-        return Health(Phase.STARTING, "KServe has not updated the Deployment yet" + _unmet_conditions(isvc))
+        return Health(
+            Phase.STARTING, "KServe has not updated the Deployment yet" + _unmet_conditions(isvc)
+        )
     status = deployment.get("status") or {}
-    if int(status.get("observedGeneration") or 0) < int(deployment["metadata"].get("generation") or 0):
+    if int(status.get("observedGeneration") or 0) < int(
+        deployment["metadata"].get("generation") or 0
+    ):
         return Health(Phase.STARTING, "the Deployment controller has not observed the update yet")
     replicas = int(deployment["spec"].get("replicas", 1))
     alive = [p for p in pods if not p["metadata"].get("deletionTimestamp")]
     new = [
-        p for p in shape.newest(isvc, alive) if matches_template(engine_container(p["spec"]["containers"]), template)
+        p
+        for p in shape.newest(isvc, alive)
+        if matches_template(engine_container(p["spec"]["containers"]), template)
     ]
     ready = tuple(sorted(p["metadata"]["name"] for p in new if is_ready(p)))
     restarts = sum(_restarts(p) for p in new)
-    updated, available = int(status.get("updatedReplicas") or 0), int(status.get("availableReplicas") or 0)
+    updated, available = (
+        int(status.get("updatedReplicas") or 0),
+        int(status.get("availableReplicas") or 0),
+    )
     settled = int(status.get("replicas") or 0) == replicas
     argv = argv_of(engine_container(new[-1]["spec"]["containers"])) if new else None
     if replicas == 0:
@@ -92,12 +106,16 @@ def assess_health(
     if updated >= replicas and available >= replicas and settled and len(ready) >= replicas:
         waits = shape.obstacle(isvc, [p for p in alive if is_ready(p)])
         phase = Phase.STARTING if waits else Phase.READY
-        return Health(phase, waits, ready, argv, True, restarts, image=_image_of(new[-1]) if new else "")
+        return Health(
+            phase, waits, ready, argv, True, restarts, image=_image_of(new[-1]) if new else ""
+        )
     if waiting := _first_waiting(new, events, old_pod_stops=len(alive) < len(pods)):
         return replace(waiting, pods=ready, argv=argv, matches=bool(argv), restarts=restarts)
     failure = condition(deployment, "ReplicaFailure")
     if failure.get("status") == "True":
-        return Health(Phase.FAILED, f"pods cannot be created: {failure.get('message')}", restarts=restarts)
+        return Health(
+            Phase.FAILED, f"pods cannot be created: {failure.get('message')}", restarts=restarts
+        )
     message = f"{len(ready)} of {replicas} new pods ready"
     old = len(alive) - len(new)
     if old:
@@ -105,13 +123,17 @@ def assess_health(
     return Health(Phase.STARTING, message, ready, argv, bool(argv), restarts)
 
 
-def _first_waiting(pods: Sequence[Json], events: Sequence[Json], *, old_pod_stops: bool) -> Health | None:
+def _first_waiting(
+    pods: Sequence[Json], events: Sequence[Json], *, old_pod_stops: bool
+) -> Health | None:
     """The health of the first pod that waits for something. Until an old pod has finished its requests, a new one that
     waits for its GPU is not stuck."""
     waiting = (assess_waiting_pod(pod, events) for pod in pods if not is_ready(pod))
     health = next((health for health in waiting if health is not None), None)
     if health is not None and health.stuck and old_pod_stops:
-        return replace(health, stuck="", message=f"{health.message}; an old pod finishes its requests")
+        return replace(
+            health, stuck="", message=f"{health.message}; an old pod finishes its requests"
+        )
     return health
 
 
@@ -119,7 +141,9 @@ def _image_of(pod: Json) -> str:
     """Return the image that a node runs the engine from, with its digest."""
     name = engine_container(pod["spec"]["containers"]).get("name")
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    return next((str(status.get("imageID") or "") for status in statuses if status.get("name") == name), "")
+    return next(
+        (str(status.get("imageID") or "") for status in statuses if status.get("name") == name), ""
+    )
 
 
 def _assess_without_deployment(isvc: Json) -> Health:
@@ -128,8 +152,12 @@ def _assess_without_deployment(isvc: Json) -> Health:
         return Health(Phase.STARTING, f"stopped by annotation {_STOP}", stuck="stopped")
     if (status.get("modelStatus") or {}).get("transitionStatus") == "InvalidSpec":
         failure = (status["modelStatus"].get("lastFailureInfo") or {}).get("message", "")
-        return Health(Phase.FAILED, f"KServe cannot use the spec: {failure}{_unmet_conditions(isvc)}")
-    return Health(Phase.STARTING, "KServe has not made the Deployment yet" + _unmet_conditions(isvc))
+        return Health(
+            Phase.FAILED, f"KServe cannot use the spec: {failure}{_unmet_conditions(isvc)}"
+        )
+    return Health(
+        Phase.STARTING, "KServe has not made the Deployment yet" + _unmet_conditions(isvc)
+    )
 
 
 def _unmet_conditions(isvc: Json) -> str:
@@ -152,7 +180,9 @@ def is_draining(pod: Json) -> bool:
     from datetime import UTC, datetime
 
     ends = pod["metadata"].get("deletionTimestamp")
-    return ends is not None and datetime.fromisoformat(str(ends).replace("Z", "+00:00")) > datetime.now(UTC)
+    return ends is not None and datetime.fromisoformat(
+        str(ends).replace("Z", "+00:00")
+    ) > datetime.now(UTC)
 
 
 def is_troubled(pod: Json) -> bool:
@@ -182,12 +212,19 @@ def assess_waiting_pod(pod: Json, events: Sequence[Json]) -> Health | None:
         if reason in _BROKEN_REASONS or int(container.get("restartCount") or 0) >= _CRASHES:
             cause = reason or "restarts repeatedly"
             text = (state.get("waiting") or {}).get("message") or ""
-            return Health(Phase.FAILED, f"pod {name}: {cause}{exit_text}{': ' + text if text else ''}")
+            return Health(
+                Phase.FAILED, f"pod {name}: {cause}{exit_text}{': ' + text if text else ''}"
+            )
     if status.get("phase") == "Failed":
         return Health(
-            Phase.FAILED, f"pod {name} failed: {status.get('reason', '')} {status.get('message', '')}".rstrip()
+            Phase.FAILED,
+            f"pod {name} failed: {status.get('reason', '')} {status.get('message', '')}".rstrip(),
         )
-    mine = [e for e in events if (e.get("involvedObject") or {}).get("uid") == pod["metadata"].get("uid")]
+    mine = [
+        e
+        for e in events
+        if (e.get("involvedObject") or {}).get("uid") == pod["metadata"].get("uid")
+    ]
     scheduled = _scheduled(pod)
     if scheduled.get("status") == "True":
         return None
@@ -208,7 +245,11 @@ def assess_waiting_pod(pod: Json, events: Sequence[Json]) -> Health | None:
 def _scale_up_event(events: Sequence[Json]) -> Json | None:
     """Return the latest event of a node autoscaler when it announces a node; None otherwise."""
     announced = [e for e in events if e.get("reason") in _SCALE_UP_EVENTS | _NO_SCALE_UP_EVENTS]
-    last = max(announced, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""), default=None)
+    last = max(
+        announced,
+        key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""),
+        default=None,
+    )
     return last if last is not None and last.get("reason") in _SCALE_UP_EVENTS else None
 
 
@@ -216,7 +257,8 @@ def _pending_claims(pod: Json) -> str:
     """Return the ResourceClaims a pod waits for, by their names in the cluster."""
     claims_by_name = {c["name"]: c for c in (pod.get("spec") or {}).get("resourceClaims") or []}
     created_names = {
-        c["name"]: c.get("resourceClaimName") for c in (pod.get("status") or {}).get("resourceClaimStatuses") or []
+        c["name"]: c.get("resourceClaimName")
+        for c in (pod.get("status") or {}).get("resourceClaimStatuses") or []
     }
     claims = []
     for name, claim in claims_by_name.items():
@@ -226,7 +268,10 @@ def _pending_claims(pod: Json) -> str:
 
 
 def _restarts(pod: Json) -> int:
-    return sum(int(c.get("restartCount") or 0) for c in (pod.get("status") or {}).get("containerStatuses") or [])
+    return sum(
+        int(c.get("restartCount") or 0)
+        for c in (pod.get("status") or {}).get("containerStatuses") or []
+    )
 
 
 def cold_start_s(pod: Json) -> float | None:

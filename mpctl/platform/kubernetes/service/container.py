@@ -27,23 +27,32 @@ _DOCKER_HUB = ("index.docker.io/", "docker.io/")
 def engine_container(containers: Sequence[Json]) -> Json:
     """Return the engine's container: the one with KServe's name, else the first that starts vLLM, else the one that
     KServe's presets name, else the first."""
-    tests = (lambda c: c.get("name") == CONTAINER, starts_vllm, lambda c: c.get("name") == LLM_CONTAINER)
+    tests = (
+        lambda c: c.get("name") == CONTAINER,
+        starts_vllm,
+        lambda c: c.get("name") == LLM_CONTAINER,
+    )
     container = next((c for test in tests for c in containers if test(c)), None)
     return container if container is not None else next(iter(containers), {})
 
 
 def starts_vllm(container: Json) -> bool:
     """Return whether a container starts vLLM: by its command, or by the entrypoint of its image."""
-    command, args = ([str(word) for word in container.get(key) or ()] for key in ("command", "args"))
+    command, args = (
+        [str(word) for word in container.get(key) or ()] for key in ("command", "args")
+    )
     return is_vllm_start(str(container.get("image") or ""), command or None, args)
 
 
 def answers_tls(container: Json) -> bool:
     """Return whether the engine answers over HTTPS alone: its probes ask so, or KServe's server has a certificate."""
     probes = (
-        (container.get(f"{when}Probe") or {}).get("httpGet") or {} for when in ("startup", "readiness", "liveness")
+        (container.get(f"{when}Probe") or {}).get("httpGet") or {}
+        for when in ("startup", "readiness", "liveness")
     )
-    return has_certificate(container) or any(str(probe.get("scheme")).upper() == "HTTPS" for probe in probes)
+    return has_certificate(container) or any(
+        str(probe.get("scheme")).upper() == "HTTPS" for probe in probes
+    )
 
 
 def key_of(container: Json) -> tuple[str | None, str | None]:
@@ -52,7 +61,9 @@ def key_of(container: Json) -> tuple[str | None, str | None]:
     ``$(NAME)`` in an argument refers to the variable, as the kubelet expands it.
     """
     for value in _values(container, "--api-key"):
-        return (value[2:-1], None) if value.startswith("$(") and value.endswith(")") else (None, value)
+        return (
+            (value[2:-1], None) if value.startswith("$(") and value.endswith(")") else (None, value)
+        )
     named = any(e.get("name") == _KEY_VARIABLE for e in container.get("env") or [])
     return (_KEY_VARIABLE, None) if named else (None, None)
 
@@ -100,8 +111,12 @@ class ExpectedContainer:
     args: tuple[str, ...]
     image: str | None
     env: Mapping[str, str] = field(default_factory=dict)  # literal values only
-    whole: bool = True  # the arguments are complete; otherwise they follow those of a ServingRuntime
-    inherited: tuple[str, ...] | None = None  # the runtime's own speculation arguments; None if it cannot be read
+    whole: bool = (
+        True  # the arguments are complete; otherwise they follow those of a ServingRuntime
+    )
+    inherited: tuple[str, ...] | None = (
+        None  # the runtime's own speculation arguments; None if it cannot be read
+    )
     by_digest: bool = False  # the image may name the digest of its tag
     appended: tuple[str, ...] = ()  # flags that a controller may append, with what follows
 
@@ -119,7 +134,11 @@ def expected(container: Json, **properties: Any) -> ExpectedContainer:
         command=None if command is None else tuple(command),
         args=tuple(container.get("args") or ()),
         image=container.get("image"),
-        env={e["name"]: e.get("value", "") for e in container.get("env") or [] if "valueFrom" not in e},
+        env={
+            e["name"]: e.get("value", "")
+            for e in container.get("env") or []
+            if "valueFrom" not in e
+        },
         **properties,
     )
 
@@ -132,7 +151,9 @@ def speculation_args(args: Sequence[str]) -> tuple[str, ...]:
 def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
     """Return whether a container starts as expected. Placeholders of KServe such as ``{{.Name}}`` match any value."""
     args = tuple(container.get("args") or ())
-    added = [args.index(flag) for flag in expected.appended if flag in args and flag not in expected.args]
+    added = [
+        args.index(flag) for flag in expected.appended if flag in args and flag not in expected.args
+    ]
     args = args[: min(added, default=None)]
     if len(args) < len(expected.args) or (expected.whole and len(args) != len(expected.args)):
         return False
@@ -147,7 +168,9 @@ def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
         return False
     if expected.whole and expected.image is not None:
         image = str(container.get("image"))
-        if not (same_image(expected.image, image) if expected.by_digest else expected.image == image):
+        if not (
+            same_image(expected.image, image) if expected.by_digest else expected.image == image
+        ):
             return False
     have = {e["name"]: e.get("value", "") for e in container.get("env") or []}
     return all(_same_value(value, have.get(name, "")) for name, value in expected.env.items())
@@ -171,7 +194,9 @@ def matches_template(pod: Json, template: Json) -> bool:
     have, wanted = (
         {e["name"]: e for e in container.get("env") or []} for container in (pod, template)
     )  # the last of a name counts
-    return all(tuple(pod.get(key) or ()) == tuple(template.get(key) or ()) for key in ("command", "args")) and all(
+    return all(
+        tuple(pod.get(key) or ()) == tuple(template.get(key) or ()) for key in ("command", "args")
+    ) and all(
         (have.get(name) or {}).get("value", "") == e.get("value", "")
         for name, e in wanted.items()
         if "valueFrom" not in e

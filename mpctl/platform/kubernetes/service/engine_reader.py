@@ -32,7 +32,9 @@ class EngineReader:
         self._namespace = namespace
         self.forwards = Forwards(client, namespace)
         self._models: dict[str, str] = {}  # by the uid of a pod
-        self._reached: dict[str, tuple[str, str]] = {}  # by service: name and uid of the pod that was measured last
+        self._reached: dict[
+            str, tuple[str, str]
+        ] = {}  # by service: name and uid of the pod that was measured last
 
     def endpoint(self, workload: ServiceWorkload, pod_name: str) -> tuple[Endpoint, Counters]:
         """Return the local endpoint of a ready pod's engine, and its counters.
@@ -52,7 +54,10 @@ class EngineReader:
         try:
             answers = {
                 path: http.get(
-                    f"{target.url}{path}", headers=headers.get(path), socket=target.socket, limit=http.METRICS_BYTES
+                    f"{target.url}{path}",
+                    headers=headers.get(path),
+                    socket=target.socket,
+                    limit=http.METRICS_BYTES,
                 )
                 for path in paths
             }
@@ -60,16 +65,22 @@ class EngineReader:
             refused = self.forwards.refusal(pod_name, port)
             if refused is not None:
                 raise refused from error
-            raise MpctlError(f"pod {pod_name} is ready, its engine does not answer: {error.message}") from error
+            raise MpctlError(
+                f"pod {pod_name} is ready, its engine does not answer: {error.message}"
+            ) from error
         if any(answer.status != 200 for answer in answers.values()):
-            statuses = " and ".join(f"{answer.status} on {path}" for path, answer in answers.items())
+            statuses = " and ".join(
+                f"{answer.status} on {path}" for path, answer in answers.items()
+            )
             raise MpctlError(f"pod {pod_name} is ready, its engine answers {statuses}")
         try:
             if "/v1/models" in answers:
                 self._models[uid] = str(answers["/v1/models"].json()["data"][0]["id"])
             model, counters = self._models[uid], Counters.parse(answers["/metrics"].text)
         except (ValueError, KeyError, IndexError, TypeError, CounterError) as error:
-            raise MpctlError(f"pod {pod_name}: its engine's answer cannot be read: {error}") from error
+            raise MpctlError(
+                f"pod {pod_name}: its engine's answer cannot be read: {error}"
+            ) from error
         self._reached[workload.name] = pod_name, uid
         inside = _address(pod, port, "https" if answers_tls(container) else "http")
         return Endpoint(target.url, model, token, inside=inside, socket=target.socket), counters
@@ -129,7 +140,9 @@ class EngineReader:
     def _target(self, pod: Json) -> ForwardTarget:
         """Where this machine reaches a pod's engine."""
         container = engine_container(pod["spec"]["containers"])
-        return self.forwards.target(pod["metadata"]["name"], port_of(container), tls=answers_tls(container))
+        return self.forwards.target(
+            pod["metadata"]["name"], port_of(container), tls=answers_tls(container)
+        )
 
     def _metrics(self, pod: Json) -> str:
         target = self._target(pod)
@@ -163,7 +176,9 @@ class EngineReader:
         try:
             return base64.b64decode((secret.get("data") or {}).get(reference["key"], "")).decode()
         except ValueError as error:
-            raise InputError(f"Secret {reference['name']}: {reference['key']} is no text") from error
+            raise InputError(
+                f"Secret {reference['name']}: {reference['key']} is no text"
+            ) from error
 
 
 def _address(pod: Json, port: int, scheme: str) -> str | None:
@@ -175,7 +190,15 @@ def _address(pod: Json, port: int, scheme: str) -> str | None:
 def _disruption(pod: Json) -> str:
     """Why a pod ends, by the control plane's own words; empty for one that stays."""
     status = pod.get("status") or {}
-    reasons = [c.get("message") for c in status.get("conditions") or [] if c.get("type") == "DisruptionTarget"]
+    reasons = [
+        c.get("message")
+        for c in status.get("conditions") or []
+        if c.get("type") == "DisruptionTarget"
+    ]
     reasons += [status.get("message")] if status.get("phase") == "Failed" else []
     ending = bool(pod["metadata"].get("deletionTimestamp")) or status.get("phase") == "Failed"
-    return f"is being deleted{''.join(f' ({reason})' for reason in reasons[:1] if reason)}" if ending else ""
+    return (
+        f"is being deleted{''.join(f' ({reason})' for reason in reasons[:1] if reason)}"
+        if ending
+        else ""
+    )

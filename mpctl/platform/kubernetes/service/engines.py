@@ -36,7 +36,9 @@ class ClusterEngines:
         self._client, self._reader, self._live, self._routes = client, reader, live, routes
         self.candidate = Candidate(client, reader, routes, live.service, sleep=sleep)
         self.copy = Candidate(client, reader, routes, live.service, copy=True, sleep=sleep)
-        self._candidate_arm = ""  # the arm last read as the candidate; empty once this command changed the service
+        self._candidate_arm = (
+            ""  # the arm last read as the candidate; empty once this command changed the service
+        )
 
     def forget_candidate(self) -> None:
         """Read the live service first again: it is about to be written."""
@@ -46,7 +48,9 @@ class ClusterEngines:
         """Read the workload of an arm; None when it does not exist."""
         if arm.copy:
             copy = self.copy.read_owned()
-            return self._reader.workload(copy) if copy is not None and arm_of(copy) == arm.id else None
+            return (
+                self._reader.workload(copy) if copy is not None and arm_of(copy) == arm.id else None
+            )
         live = None if arm.id == self._candidate_arm else self._live.read()
         if live is not None and self._live.is_arm(live, arm):
             return self._reader.workload(live)
@@ -66,23 +70,33 @@ class ClusterEngines:
     def states(self) -> tuple[ArmState, ...]:
         """Return the state of the live arm, and of the candidate when there is one."""
         live = self._live.require()
-        serving = self._state(Arm(text_of(live)).id, lambda: self._reader.workload(live), read_only=True)
+        serving = self._state(
+            Arm(text_of(live)).id, lambda: self._reader.workload(live), read_only=True
+        )
         candidate, copy = self.candidate.read_owned(), self.copy.read_owned()
         copies: tuple[ArmState, ...] = ()
         if copy is not None:
-            copies = (self._state(str(arm_of(copy)), lambda: self._reader.workload(copy), read_only=True),)
+            copies = (
+                self._state(str(arm_of(copy)), lambda: self._reader.workload(copy), read_only=True),
+            )
         if candidate is None:
             return (serving, *copies)
-        second = self._state(str(arm_of(candidate)), lambda: self._reader.workload(candidate), read_only=True)
+        second = self._state(
+            str(arm_of(candidate)), lambda: self._reader.workload(candidate), read_only=True
+        )
         if retained_route(candidate) is not None:
-            second = replace(second, retained_since=str(candidate["metadata"].get("creationTimestamp") or ""))
+            second = replace(
+                second, retained_since=str(candidate["metadata"].get("creationTimestamp") or "")
+            )
         try:
             candidate_share, others = self._routes.share_texts()
         except NotPermitted as error:
             candidate_share = others = f"? ({error.message})"
         return (replace(serving, traffic=others), replace(second, traffic=candidate_share), *copies)
 
-    def _state(self, arm_id: str, read: Callable[[], ServiceWorkload | None], *, read_only: bool = False) -> ArmState:
+    def _state(
+        self, arm_id: str, read: Callable[[], ServiceWorkload | None], *, read_only: bool = False
+    ) -> ArmState:
         """``read_only``: an engine that the user may not reach is a note instead of an error."""
         workload, health = self._reader.health(read, waits_for="" if read_only else arm_id)
         if workload is None:
@@ -99,7 +113,10 @@ class ClusterEngines:
                 phase, message = Phase.STARTING, error.message
             else:
                 configured = read_service(workload.isvc, workload.runtime).speculation() is not None
-                speculates = configured or shape_of(workload.isvc).expected(workload.isvc, workload.runtime).speculates
+                speculates = (
+                    configured
+                    or shape_of(workload.isvc).expected(workload.isvc, workload.runtime).speculates
+                )
                 if speculates is not (counters.drafts is not None):
                     matches = False
                     has = "has no" if speculates else "has"
@@ -120,13 +137,21 @@ class ClusterEngines:
     def describe_failure(self, arm: Arm) -> str:
         """Return the last lines of the engine's log."""
         workload = self.workload(arm)
-        return "the arm does not exist any more" if workload is None else self._reader.engines.log_excerpt(workload)
+        return (
+            "the arm does not exist any more"
+            if workload is None
+            else self._reader.engines.log_excerpt(workload)
+        )
 
     def device(self, arm: Arm) -> str:
         """Return the product of the GPUs of the node that runs an arm; empty where the engine asks for none."""
         workload = self.workload(arm)
         specs = [pod["spec"] for pod in workload.pods if gpus_of(pod["spec"])] if workload else []
-        return (gpu_product(self._client, {str(spec.get("nodeName")) for spec in specs}) or "") if specs else ""
+        return (
+            (gpu_product(self._client, {str(spec.get("nodeName")) for spec in specs}) or "")
+            if specs
+            else ""
+        )
 
     def lost_pods(self) -> tuple[str, ...]:
         """Return what became of the pods that were measured last and end."""

@@ -15,7 +15,11 @@ from mpctl.errors import Refused
 from mpctl.methods.preflight.drain import selected_services
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, ObjectKind
-from mpctl.platform.kubernetes.service.container import ExpectedContainer, engine_container, expected
+from mpctl.platform.kubernetes.service.container import (
+    ExpectedContainer,
+    engine_container,
+    expected,
+)
 
 Json = dict[str, Any]
 Pod = Mapping[str, Any]
@@ -36,10 +40,14 @@ class KindShape:
     otherwise: tuple[str, ...] = ()  # of the mapping with the containers where ``pod`` is absent
     workload: ObjectKind = DEPLOYMENT  # the kind that counts the pods that serve
     replicas: tuple[str, ...] = ()  # of their number where it belongs to whoever scales the service
-    labels_pods: bool = False  # its labels become those of its pods, by which users' requests find them
+    labels_pods: bool = (
+        False  # its labels become those of its pods, by which users' requests find them
+    )
     layered: bool = False  # KServe merges configs below it
     is_watchable: bool = True  # its pods get ready without another workload
-    autoscaled: str | None = DEPLOYMENT.name  # the kind that its autoscaler names; None: it cannot be pinned
+    autoscaled: str | None = (
+        DEPLOYMENT.name
+    )  # the kind that its autoscaler names; None: it cannot be pinned
 
     def mode_of(self, record: Mapping[str, Any]) -> KindShape:
         """The shape of an object of this kind in the mode in which it runs."""
@@ -57,7 +65,11 @@ class KindShape:
 
     def strategy_of(self, record: Mapping[str, Any]) -> Any:
         """The limits of a rolling update; None without any."""
-        return _at(record["spec"], self.strategy[:-1]).get(self.strategy[-1]) if self.strategy else None
+        return (
+            _at(record["spec"], self.strategy[:-1]).get(self.strategy[-1])
+            if self.strategy
+            else None
+        )
 
     def set_strategy(self, record: Json, value: Any) -> None:
         """Set the limits of a rolling update; None removes them."""
@@ -82,8 +94,14 @@ class KindShape:
         if not self.replicas:
             return record
         spec = _replaced(record["spec"], self.replicas, None)
-        annotations = {k: v for k, v in (record["metadata"].get("annotations") or {}).items() if k != _REVISION}
-        return {**record, "spec": spec, "metadata": {**record["metadata"], "annotations": annotations}}
+        annotations = {
+            k: v for k, v in (record["metadata"].get("annotations") or {}).items() if k != _REVISION
+        }
+        return {
+            **record,
+            "spec": spec,
+            "metadata": {**record["metadata"], "annotations": annotations},
+        }
 
     def to_write(self, record: Json, live: Mapping[str, Any]) -> Json:
         """The object with those fields as they are now."""
@@ -114,7 +132,9 @@ class KindShape:
     def serving(self, pods: Sequence[Json]) -> list[Json]:
         """Return those of the selected pods that serve."""
         return [
-            pod for pod in pods if (pod["metadata"].get("labels") or {}).get("component", "predictor") == "predictor"
+            pod
+            for pod in pods
+            if (pod["metadata"].get("labels") or {}).get("component", "predictor") == "predictor"
         ]
 
     def newest(self, record: Mapping[str, Any], pods: Sequence[Pod]) -> list[Pod]:
@@ -130,7 +150,9 @@ class KindShape:
         ready pods of the service."""
         return ""
 
-    def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
+    def expected(
+        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
+    ) -> ExpectedContainer:
         """The container start that the object specifies. ``layers``: its ServingRuntime, or its configs."""
         return expected(engine_container(self.pod_of(record).get("containers") or []))
 
@@ -138,7 +160,9 @@ class KindShape:
         """Read what KServe merges below the object: a ServingRuntime, or a List of configs; None without any."""
         return None
 
-    def config_texts(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> tuple[str, ...]:
+    def config_texts(
+        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
+    ) -> tuple[str, ...]:
         """The merged configs as a revision records them."""
         return ()
 
@@ -153,7 +177,13 @@ class KindShape:
         """
 
     def require_changeable(
-        self, record: Mapping[str, Any], title: str, *, side_by_side: bool, downtime: bool, pods: int
+        self,
+        record: Mapping[str, Any],
+        title: str,
+        *,
+        side_by_side: bool,
+        downtime: bool,
+        pods: int,
     ) -> None:
         """Refuse a change that fails with this kind. ``pods``: their current number.
 
@@ -175,11 +205,21 @@ class KindShape:
             Refused: with the reason and the remedy.
         """
 
-    def additional_pods(self, record: Mapping[str, Any], *, side_by_side: bool) -> tuple[int, str, str]:
+    def additional_pods(
+        self, record: Mapping[str, Any], *, side_by_side: bool
+    ) -> tuple[int, str, str]:
         """Number of additional pods at most, their purpose, and the hint's beginning when there is no capacity."""
         if side_by_side:
-            return 1, "a candidate side by side", "try --strategy in-place --accept-downtime on the one GPU, or "
-        return 1, "the new pod before the old one stops", "try --accept-downtime to stop the old pod first, or "
+            return (
+                1,
+                "a candidate side by side",
+                "try --strategy in-place --accept-downtime on the one GPU, or ",
+            )
+        return (
+            1,
+            "the new pod before the old one stops",
+            "try --accept-downtime to stop the old pod first, or ",
+        )
 
     def deleted_hpa(self, record: Mapping[str, Any]) -> str | None:
         """Name of a foreign HPA that KServe deletes when it finds one."""
@@ -189,16 +229,22 @@ class KindShape:
         """Further annotations of a candidate."""
         return {}
 
-    def candidate_spec(self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]) -> Json:
+    def candidate_spec(
+        self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]
+    ) -> Json:
         """The spec of a candidate with that number of pods, of which nothing else finds any. ``marks``: labels for
         pods that need a selector."""
         raise NotImplementedError
 
-    def candidate_services(self, documents: Iterable[Json], record: Json, candidate: Json) -> list[Json]:
+    def candidate_services(
+        self, documents: Iterable[Json], record: Json, candidate: Json
+    ) -> list[Json]:
         """The Services that lead to a candidate, made of those in ``documents`` that lead to the service."""
         return []
 
-    def backends(self, name: str, services: Callable[[], Iterable[Json]], labels: Mapping[str, str]) -> frozenset[str]:
+    def backends(
+        self, name: str, services: Callable[[], Iterable[Json]], labels: Mapping[str, str]
+    ) -> frozenset[str]:
         """Names of the Services that lead to pods with these labels. ``services``: reads those of the namespace."""
         return selected_services(services(), labels)
 
@@ -213,7 +259,13 @@ class GroupsShape(KindShape):
         )
 
     def require_changeable(
-        self, record: Mapping[str, Any], title: str, *, side_by_side: bool, downtime: bool, pods: int
+        self,
+        record: Mapping[str, Any],
+        title: str,
+        *,
+        side_by_side: bool,
+        downtime: bool,
+        pods: int,
     ) -> None:
         if side_by_side:
             self.require_candidate(title)
@@ -223,12 +275,16 @@ class GroupsShape(KindShape):
                 hint="use --accept-downtime, or run two groups or more",
             )
 
-    def additional_pods(self, record: Mapping[str, Any], *, side_by_side: bool) -> tuple[int, str, str]:
+    def additional_pods(
+        self, record: Mapping[str, Any], *, side_by_side: bool
+    ) -> tuple[int, str, str]:
         _, purpose, hint = super().additional_pods(record, side_by_side=side_by_side)
         return 0, purpose, hint
 
 
-def no_route(reason: str, hint: str = f"{_NO_ROUTE}; the candidate is measured without them") -> Refused:
+def no_route(
+    reason: str, hint: str = f"{_NO_ROUTE}; the candidate is measured without them"
+) -> Refused:
     """The error for traffic that cannot be split."""
     return Refused(reason, hint=hint)
 

@@ -39,12 +39,26 @@ from mpctl.platform.kubernetes.service.container import (
     expected,
     speculation_args,
 )
-from mpctl.platform.kubernetes.service.kind_shape import GroupsShape, Json, KindShape, Pod, child_name, no_route
+from mpctl.platform.kubernetes.service.kind_shape import (
+    GroupsShape,
+    Json,
+    KindShape,
+    Pod,
+    child_name,
+    no_route,
+)
 
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
 _AUTOSCALER_CLASS = "serving.kserve.io/autoscalerClass"
 # Scaling of the live service; a candidate has fixed replicas.
-_NOT_FOR_CANDIDATE = ("minReplicas", "maxReplicas", "scaleTarget", "scaleMetric", "scaleMetricType", "autoScaling")
+_NOT_FOR_CANDIDATE = (
+    "minReplicas",
+    "maxReplicas",
+    "scaleTarget",
+    "scaleMetric",
+    "scaleMetricType",
+    "autoScaling",
+)
 _MODES = ("Knative", "Serverless")  # the second is the name until KServe 0.15
 _MODE = "serving.kserve.io/deploymentMode"
 _REVISION = "serving.knative.dev/revision"
@@ -70,10 +84,14 @@ class InferenceServiceShape(KindShape):
     def desired_pods(self, record: Mapping[str, Any]) -> int:
         return int(record["spec"]["predictor"].get("minReplicas") or 1)
 
-    def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
+    def expected(
+        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
+    ) -> ExpectedContainer:
         predictor = self.pod_of(record)
         model = predictor.get("model")
-        container = model if model is not None else engine_container(predictor.get("containers") or [])
+        container = (
+            model if model is not None else engine_container(predictor.get("containers") or [])
+        )
         inherited = None
         if layers is not None:
             of_runtime = engine_container((layers.get("spec") or {}).get("containers") or [])
@@ -99,11 +117,20 @@ class InferenceServiceShape(KindShape):
     def candidate_annotations(self) -> Mapping[str, str]:
         return {_AUTOSCALER_CLASS: "none"}
 
-    def candidate_spec(self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]) -> Json:
-        predictor = {k: v for k, v in record["spec"]["predictor"].items() if k not in _NOT_FOR_CANDIDATE}
-        return {**record["spec"], "predictor": {**predictor, "minReplicas": pods, "maxReplicas": pods}}
+    def candidate_spec(
+        self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]
+    ) -> Json:
+        predictor = {
+            k: v for k, v in record["spec"]["predictor"].items() if k not in _NOT_FOR_CANDIDATE
+        }
+        return {
+            **record["spec"],
+            "predictor": {**predictor, "minReplicas": pods, "maxReplicas": pods},
+        }
 
-    def backends(self, name: str, services: Callable[[], Iterable[Json]], labels: Mapping[str, str]) -> frozenset[str]:
+    def backends(
+        self, name: str, services: Callable[[], Iterable[Json]], labels: Mapping[str, str]
+    ) -> frozenset[str]:
         return frozenset({backend_of(name)})
 
 
@@ -131,11 +158,19 @@ class KnativeShape(InferenceServiceShape):
         older = sorted({_revision_of(pod) for pod in ready} - {newest})
         return f"Knative has not deleted the pods of {', '.join(older)} yet" if older else ""
 
-    def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
+    def expected(
+        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
+    ) -> ExpectedContainer:
         return replace(super().expected(record, layers), by_digest=True)
 
     def require_changeable(
-        self, record: Mapping[str, Any], title: str, *, side_by_side: bool, downtime: bool, pods: int
+        self,
+        record: Mapping[str, Any],
+        title: str,
+        *,
+        side_by_side: bool,
+        downtime: bool,
+        pods: int,
     ) -> None:
         predictor = record["spec"]["predictor"]
         canary = predictor.get("canaryTrafficPercent")
@@ -175,7 +210,9 @@ class KnativeShape(InferenceServiceShape):
         reason = f"{title} runs in Knative mode, where Knative splits the traffic"
         raise no_route(reason, "leave out --traffic-steps, --mirror and --keep-baseline")
 
-    def additional_pods(self, record: Mapping[str, Any], *, side_by_side: bool) -> tuple[int, str, str]:
+    def additional_pods(
+        self, record: Mapping[str, Any], *, side_by_side: bool
+    ) -> tuple[int, str, str]:
         pods = starting_pods(record)
         return pods, f"a new revision's {pods} pods side by side", ""
 
@@ -191,7 +228,11 @@ STANDARD = InferenceServiceShape(
 )
 # KServe refuses a strategy; a revision gets another Deployment, so only the time tells a stuck pod from a starting one.
 KNATIVE = KnativeShape(
-    INFERENCE_SERVICE, ("predictor",), annotations=("predictor", "annotations"), is_watchable=False, autoscaled=None
+    INFERENCE_SERVICE,
+    ("predictor",),
+    annotations=("predictor", "annotations"),
+    is_watchable=False,
+    autoscaled=None,
 )
 
 
@@ -219,9 +260,20 @@ def _revision_of(pod: Mapping[str, Any]) -> str:
 
 
 # KServe's labels of the pods that decode (`singleNodeLabels`, `expectedMainMultiNodeLWS` in KServe 0.20).
-_NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component=llminferenceservice-workload"
-_TRACING = ("--otlp-traces-endpoint",)  # KServe appends it, and what follows, to the arguments (spec.tracing)
-_ROUTER_PRESETS = ("router-route", "scheduler", "scheduler-latency-predictor", "tokenizer", "tracing")
+_NAME, _COMPONENT = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/component=llminferenceservice-workload",
+)
+_TRACING = (
+    "--otlp-traces-endpoint",
+)  # KServe appends it, and what follows, to the arguments (spec.tracing)
+_ROUTER_PRESETS = (
+    "router-route",
+    "scheduler",
+    "scheduler-latency-predictor",
+    "tokenizer",
+    "tracing",
+)
 
 
 @dataclass(frozen=True)
@@ -243,29 +295,56 @@ class LlmShape(KindShape):
     def pod_selector(self, record: Mapping[str, Any]) -> str:
         return f"{_NAME}={record['metadata']['name']},{_COMPONENT}"
 
-    def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
-        return expected(merged_container(record, layers), whole=False, inherited=(), appended=_TRACING)
+    def expected(
+        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
+    ) -> ExpectedContainer:
+        return expected(
+            merged_container(record, layers), whole=False, inherited=(), appended=_TRACING
+        )
 
     def read_layers(self, client: Client, record: Mapping[str, Any], namespace: str) -> Json | None:
         """Read the configs that shape the pods, as a List, the weakest first; None until KServe reports them."""
-        refs = [ref for ref in _applied_configs(record) if not str(ref["name"]).endswith(_ROUTER_PRESETS)]
-        applied = [client.get(LLM_CONFIG, ref["name"], ref.get("namespace") or namespace) for ref in refs]
-        return {"kind": "List", "items": [config for config in applied if config is not None]} if refs else None
+        refs = [
+            ref
+            for ref in _applied_configs(record)
+            if not str(ref["name"]).endswith(_ROUTER_PRESETS)
+        ]
+        applied = [
+            client.get(LLM_CONFIG, ref["name"], ref.get("namespace") or namespace) for ref in refs
+        ]
+        return (
+            {"kind": "List", "items": [config for config in applied if config is not None]}
+            if refs
+            else None
+        )
 
-    def config_texts(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> tuple[str, ...]:
+    def config_texts(
+        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
+    ) -> tuple[str, ...]:
         """The merged configs: where from, namespace, name, and generation where it was read."""
         items = (layers or {}).get("items", ())
-        by_name = {(config["metadata"]["namespace"], config["metadata"]["name"]): config for config in items}
+        by_name = {
+            (config["metadata"]["namespace"], config["metadata"]["name"]): config
+            for config in items
+        }
         texts = []
         for ref in _applied_configs(record):
             space = ref.get("namespace") or record["metadata"].get("namespace")
             config = by_name.get((space, ref["name"]))
-            generation = "" if config is None else f", generation {config['metadata'].get('generation')}"
+            generation = (
+                "" if config is None else f", generation {config['metadata'].get('generation')}"
+            )
             texts.append(f"{ref.get('source')} {space}/{ref['name']}{generation}")
         return tuple(texts)
 
     def require_changeable(
-        self, record: Mapping[str, Any], title: str, *, side_by_side: bool, downtime: bool, pods: int
+        self,
+        record: Mapping[str, Any],
+        title: str,
+        *,
+        side_by_side: bool,
+        downtime: bool,
+        pods: int,
     ) -> None:
         if side_by_side and record["spec"].get("prefill") is not None:
             raise Refused(
@@ -280,13 +359,23 @@ class LlmShape(KindShape):
             )
 
     def require_route(self, title: str) -> None:
-        raise no_route(f"{title}: KServe writes the HTTPRoute of an LLMInferenceService and reverts changes to it")
+        raise no_route(
+            f"{title}: KServe writes the HTTPRoute of an LLMInferenceService and reverts changes to it"
+        )
 
-    def candidate_spec(self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]) -> Json:
+    def candidate_spec(
+        self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]
+    ) -> Json:
         """The same model name, fixed replicas, and no route, so that requests reach it only where mpctl sends them."""
-        spec = {key: value for key, value in record["spec"].items() if key not in ("scaling", "router")}
+        spec = {
+            key: value for key, value in record["spec"].items() if key not in ("scaling", "router")
+        }
         model = spec.get("model") or {}
-        return {**spec, "model": {**model, "name": model.get("name") or record["metadata"]["name"]}, "replicas": pods}
+        return {
+            **spec,
+            "model": {**model, "name": model.get("name") or record["metadata"]["name"]},
+            "replicas": pods,
+        }
 
 
 @dataclass(frozen=True)
@@ -310,8 +399,14 @@ class LlmPrefillShape(LlmShape):
     def pod_selector(self, record: Mapping[str, Any]) -> str:
         return f"{super().pod_selector(record)}-prefill"
 
-    def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
-        below = None if layers is None else {**layers, "items": [_of_prefill(config) for config in layers["items"]]}
+    def expected(
+        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
+    ) -> ExpectedContainer:
+        below = (
+            None
+            if layers is None
+            else {**layers, "items": [_of_prefill(config) for config in layers["items"]]}
+        )
         return super().expected(_of_prefill(record), below)
 
 
@@ -342,24 +437,36 @@ LLM_GROUPS = LlmGroupsShape(
 )
 
 LLM_PREFILL = LlmPrefillShape(LLM_INFERENCE_SERVICE, ("prefill", "template"), ())
-LLM_PREFILL_GROUPS = LlmPrefillGroupsShape(LLM_INFERENCE_SERVICE, ("prefill", "template"), (), workload=STATEFUL_SET)
+LLM_PREFILL_GROUPS = LlmPrefillGroupsShape(
+    LLM_INFERENCE_SERVICE, ("prefill", "template"), (), workload=STATEFUL_SET
+)
 
 
 def merged_container(record: Mapping[str, Any], configs: Mapping[str, Any] | None) -> Json:
     """The fields of container ``main`` that start the engine, merged as KServe merges them. ``configs`` None: unknown,
     so variables that only a config may set are left out."""
-    layers = [_container_of(document) for document in (*(() if configs is None else configs["items"]), record)]
+    layers = [
+        _container_of(document)
+        for document in (*(() if configs is None else configs["items"]), record)
+    ]
     env: dict[str, Json] = {} if configs is None else {VARIABLE: {"name": VARIABLE, "value": ""}}
     for layer in layers:
         env |= {variable["name"]: variable for variable in layer.get("env") or ()}
-    strongest = {key: layer[key] for layer in layers for key in ("args", "command", "image") if layer.get(key)}
+    strongest = {
+        key: layer[key]
+        for layer in layers
+        for key in ("args", "command", "image")
+        if layer.get(key)
+    }
     return {**strongest, "env": list(env.values())}
 
 
 def _container_of(record: Mapping[str, Any]) -> Json:
     """Container ``main`` of a service or a config; empty where it has none."""
     containers = ((record.get("spec") or {}).get("template") or {}).get("containers") or ()
-    return next((dict(container) for container in containers if container.get("name") == LLM_CONTAINER), {})
+    return next(
+        (dict(container) for container in containers if container.get("name") == LLM_CONTAINER), {}
+    )
 
 
 def _applied_configs(record: Mapping[str, Any]) -> list[Json]:

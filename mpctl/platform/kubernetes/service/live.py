@@ -19,7 +19,13 @@ from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import POD
 from mpctl.platform.kubernetes.api.names import candidate_name, copy_name
 from mpctl.platform.kubernetes.api.objects import added_fields, changed_fields, last_editor
-from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUnknown, Stale, undefined
+from mpctl.platform.kubernetes.api.replies import (
+    AlreadyExists,
+    Json,
+    OutcomeUnknown,
+    Stale,
+    undefined,
+)
 from mpctl.platform.kubernetes.autoscaler import KServePin
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.service.conditions import assess_health, schedulable_replicas
@@ -91,7 +97,9 @@ class Candidate:
         isvc = self.read()
         return isvc if isvc is not None and arm_of(isvc) is not None else None
 
-    def start(self, arm: Arm, *, service: Json, pods: int = 1, retained_for: str | None = None) -> None:
+    def start(
+        self, arm: Arm, *, service: Json, pods: int = 1, retained_for: str | None = None
+    ) -> None:
         """Run ``arm`` unless it runs already. A failed one is created again, another arm is removed.
 
         ``service``: the live one, which owns it, so that the garbage collector frees its GPUs when somebody deletes the
@@ -102,7 +110,12 @@ class Candidate:
             Conflict: another owner has an InferenceService of that name, or an HTTPRoute gives it traffic.
         """
         body = candidate_of(
-            arm.manifest, arm.id, namespace=self._namespace, pods=pods, retained_for=retained_for, copy=self._copy
+            arm.manifest,
+            arm.id,
+            namespace=self._namespace,
+            pods=pods,
+            retained_for=retained_for,
+            copy=self._copy,
         )
         body["metadata"]["ownerReferences"] = [
             {key: service[key] for key in ("apiVersion", "kind")}
@@ -182,7 +195,12 @@ class Candidate:
             name, version = present["metadata"]["name"], present["metadata"]["resourceVersion"]
             try:
                 self._client.delete(
-                    self._reader.resource, name, self._namespace, uid=uid, version=version, foreground=True
+                    self._reader.resource,
+                    name,
+                    self._namespace,
+                    uid=uid,
+                    version=version,
+                    foreground=True,
                 )
                 return
             except Stale:  # its controller wrote its status
@@ -228,7 +246,9 @@ class LiveService:
 
     def __init__(self, client: Client, reader: ServiceReader, service: str, pin: KServePin) -> None:
         self._client, self._reader, self.service, self._pin = client, reader, service, pin
-        self._stored: dict[str, str] = {}  # text by the text that was written, where admission adds to it
+        self._stored: dict[
+            str, str
+        ] = {}  # text by the text that was written, where admission adds to it
 
     @property
     def title(self) -> str:
@@ -287,13 +307,22 @@ class LiveService:
         additions."""
         text, texts_written = text_of(isvc), [arm.manifest]
         if shape_of(isvc).strategy_of(isvc) != _strategy(arm.manifest):
-            texts_written += [with_transition_strategy(arm.manifest, downtime=downtime) for downtime in (False, True)]
-        return text in texts_written or any(self._added_to(written, text, isvc) for written in texts_written)
+            texts_written += [
+                with_transition_strategy(arm.manifest, downtime=downtime)
+                for downtime in (False, True)
+            ]
+        return text in texts_written or any(
+            self._added_to(written, text, isvc) for written in texts_written
+        )
 
     def added_fields(self, arm: Arm, text: str) -> tuple[str, ...] | None:
         """Return the fields that admission adds to the arm's text; empty when ``text`` is the same, None when it
         differs otherwise."""
-        return () if text == arm.manifest else self._added_to(arm.manifest, text, self.require()) or None
+        return (
+            ()
+            if text == arm.manifest
+            else self._added_to(arm.manifest, text, self.require()) or None
+        )
 
     def _added_to(self, written: str, text: str, isvc: Json) -> tuple[str, ...]:
         """Return the fields that admission added to the text ``written``; empty where a foreign change did. A dry run
@@ -310,10 +339,16 @@ class LiveService:
         for _ in range(_TRIES):
             live = isvc or self.require()
             try:
-                return text_of(self._client.replace(self._reader.resource, object_to_write(text, live), dry_run=True))
+                return text_of(
+                    self._client.replace(
+                        self._reader.resource, object_to_write(text, live), dry_run=True
+                    )
+                )
             except (Stale, OutcomeUnknown):
                 isvc = None
-        raise MpctlError(f"{self.title} changes faster than it can be checked", hint="run the command again")
+        raise MpctlError(
+            f"{self.title} changes faster than it can be checked", hint="run the command again"
+        )
 
     def write(self, arm: Arm, expect: tuple[Arm, ...], *, downtime: bool) -> None:
         """Make ``arm`` the live spec, with another deploymentStrategy during the change where it needs one.
@@ -326,19 +361,27 @@ class LiveService:
             text = text_of(live)
             wanted_text = arm.manifest
             if shape_of(live).strategy:
-                wanted_text = transition_text(arm.manifest, self.desired_replicas(live), downtime=downtime)
+                wanted_text = transition_text(
+                    arm.manifest, self.desired_replicas(live), downtime=downtime
+                )
             # An earlier try that still waits for a GPU is written again once downtime is allowed.
-            is_written = self.is_arm(live, arm) and (not downtime or text == wanted_text or self._serves(live))
+            is_written = self.is_arm(live, arm) and (
+                not downtime or text == wanted_text or self._serves(live)
+            )
             if not is_written:
                 self.require_expected(live, (*expect, arm))
-            if (is_written or self._replace(live, wanted_text)) and self._deliver(live, wanted_text):
+            if (is_written or self._replace(live, wanted_text)) and self._deliver(
+                live, wanted_text
+            ):
                 return
         raise self._unwritten()
 
     def _deliver(self, live: Json, text: str) -> bool:
         """Make the controller write the pods; False when it wrote them meanwhile, so the object must be read again."""
         try:
-            shape_of(live).deliver(self._client, object_to_write(text, live), self._reader.namespace)
+            shape_of(live).deliver(
+                self._client, object_to_write(text, live), self._reader.namespace
+            )
         except (Stale, OutcomeUnknown):
             return False
         return True
@@ -364,12 +407,17 @@ class LiveService:
 
     def _serves(self, live: Json) -> bool:
         workload = self._reader.workload(live)
-        return assess_health(live, workload.deployment, workload.pods, runtime=workload.runtime).phase is Phase.READY
+        return (
+            assess_health(live, workload.deployment, workload.pods, runtime=workload.runtime).phase
+            is Phase.READY
+        )
 
     def _replace(self, live: Json, text: str) -> bool:
         """Replace the object; False when it must be read again, because KServe writes its status all the time."""
         try:
-            self._client.replace(self._reader.resource, self._pin.with_pin(object_to_write(text, live)))
+            self._client.replace(
+                self._reader.resource, self._pin.with_pin(object_to_write(text, live))
+            )
         except (Stale, OutcomeUnknown):
             return False
         return True

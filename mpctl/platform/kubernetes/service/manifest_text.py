@@ -60,12 +60,16 @@ def text_of(record: Mapping[str, Any]) -> str:
     """The canonical text of a service's object."""
     fields = {k: v for k, v in record.items() if k != "status"}
     metadata = {k: v for k, v in fields["metadata"].items() if k not in _SERVER_METADATA}
-    annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED}
+    annotations = {
+        k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED
+    }
     metadata["annotations"] = annotations
     return _dumped(json.dumps(_tidy(shape_of(record).recorded({**fields, "metadata": metadata}))))
 
 
-@lru_cache(maxsize=16)  # a command asks for the text of one object many times, and writing YAML is slow
+@lru_cache(
+    maxsize=16
+)  # a command asks for the text of one object many times, and writing YAML is slow
 def _dumped(record: str) -> str:
     return dump(json.loads(record))
 
@@ -98,7 +102,9 @@ def object_to_write(text: str, live: Mapping[str, Any]) -> Json:
     """Return the object that replaces ``live`` with ``text``, with the resourceVersion and uid that were read."""
     record = object_of(text)
     current = live["metadata"]
-    metadata = record["metadata"] | {k: copy.deepcopy(current[k]) for k in _SERVER_FIELDS_TO_WRITE if k in current}
+    metadata = record["metadata"] | {
+        k: copy.deepcopy(current[k]) for k in _SERVER_FIELDS_TO_WRITE if k in current
+    }
     applied = (current.get("annotations") or {}).get(LAST_APPLIED)
     if applied is not None:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), LAST_APPLIED: applied}
@@ -106,7 +112,13 @@ def object_to_write(text: str, live: Mapping[str, Any]) -> Json:
 
 
 def candidate_of(
-    text: str, arm_id: str, *, namespace: str, pods: int = 1, retained_for: str | None = None, copy: bool = False
+    text: str,
+    arm_id: str,
+    *,
+    namespace: str,
+    pods: int = 1,
+    retained_for: str | None = None,
+    copy: bool = False,
 ) -> Json:
     """Return the object that runs ``text`` side by side with the live one: fixed replicas, own labels.
 
@@ -120,7 +132,11 @@ def candidate_of(
     require_own_claims(shape.pod_of(record), service)
     shape.require_candidate(f"service {namespace}/{service}")
     annotations, labels = (record["metadata"].get(part) or {} for part in ("annotations", "labels"))
-    annotations = {k: v for k, v in annotations.items() if not k.startswith((*_SCALE_ANNOTATIONS, *_OWNER_TRACES))}
+    annotations = {
+        k: v
+        for k, v in annotations.items()
+        if not k.startswith((*_SCALE_ANNOTATIONS, *_OWNER_TRACES))
+    }
     labels = {} if shape.labels_pods else labels
     labels = {k: v for k, v in labels.items() if not k.startswith((ROUTING_GROUP, *_OWNER_TRACES))}
     marks = {COPY_LABEL if copy else CANDIDATE_LABEL: label_of(service)}
@@ -132,7 +148,12 @@ def candidate_of(
             "name": copy_name(service) if copy else candidate_name(service),
             "namespace": namespace,
             "labels": {**labels, SERVICE_LABEL: label_of(service)},
-            "annotations": {**annotations, **shape.candidate_annotations(), ARM_ANNOTATION: arm_id, **retained},
+            "annotations": {
+                **annotations,
+                **shape.candidate_annotations(),
+                ARM_ANNOTATION: arm_id,
+                **retained,
+            },
         },
         "spec": shape.candidate_spec(record, pods, marks),
     }
@@ -145,7 +166,11 @@ def require_own_claims(pod: Mapping[str, Any], service: str) -> None:
     Raises:
         Refused: with the claim.
     """
-    named = [claim["resourceClaimName"] for claim in pod.get("resourceClaims") or () if claim.get("resourceClaimName")]
+    named = [
+        claim["resourceClaimName"]
+        for claim in pod.get("resourceClaims") or ()
+        if claim.get("resourceClaimName")
+    ]
     if named:
         raise Refused(
             f"{service} takes ResourceClaim {named[0]} by name: a candidate would share its GPU",
@@ -191,7 +216,9 @@ def without_transition_strategy(text: str, known: Iterable[str]) -> str:
 
 
 def _transition_strategy(*, downtime: bool) -> Json:
-    limits = {"maxSurge": 0, "maxUnavailable": 1} if downtime else {"maxSurge": 1, "maxUnavailable": 0}
+    limits = (
+        {"maxSurge": 0, "maxUnavailable": 1} if downtime else {"maxSurge": 1, "maxUnavailable": 0}
+    )
     return {"type": "RollingUpdate", "rollingUpdate": limits}
 
 

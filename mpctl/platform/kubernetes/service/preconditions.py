@@ -13,13 +13,24 @@ from mpctl.manifest.engine.engine_port import port_of
 from mpctl.methods import Finding
 from mpctl.methods.preflight.drain import RouteLimit, budget_command, path_findings, route_limits
 from mpctl.platform.kubernetes.api.api_client import Client
-from mpctl.platform.kubernetes.api.kinds import DISRUPTION_BUDGET, HPA, HTTP_ROUTE, POD, SERVICE, ObjectKind
+from mpctl.platform.kubernetes.api.kinds import (
+    DISRUPTION_BUDGET,
+    HPA,
+    HTTP_ROUTE,
+    POD,
+    SERVICE,
+    ObjectKind,
+)
 from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.gpu_capacity import LOAD_POD, require_capacity, require_quota
 from mpctl.platform.kubernetes.service.conditions import assess_health, is_ready
 from mpctl.platform.kubernetes.service.container import answers_tls, engine_container
 from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of
-from mpctl.platform.kubernetes.service.manifest_text import candidate_of, require_own_claims, text_of
+from mpctl.platform.kubernetes.service.manifest_text import (
+    candidate_of,
+    require_own_claims,
+    text_of,
+)
 from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.platform.kubernetes.service.workload import ServiceWorkload
@@ -32,9 +43,20 @@ class Preconditions:
     """The preconditions of one service."""
 
     def __init__(
-        self, client: Client, reader: ServiceReader, live: LiveService, candidate: Candidate, copy: Candidate
+        self,
+        client: Client,
+        reader: ServiceReader,
+        live: LiveService,
+        candidate: Candidate,
+        copy: Candidate,
     ) -> None:
-        self._client, self._reader, self._live, self._candidate, self._copy = client, reader, live, candidate, copy
+        self._client, self._reader, self._live, self._candidate, self._copy = (
+            client,
+            reader,
+            live,
+            candidate,
+            copy,
+        )
 
     def check(self, demand: Demand) -> tuple[str, ...]:
         """Return notes on running the engines of a demand.
@@ -47,7 +69,11 @@ class Preconditions:
         isvc = self._live.require()
         workload = self._reader.workload(isvc)
         shape_of(isvc).require_changeable(
-            isvc, self._live.title, side_by_side=side_by_side, downtime=downtime, pods=self._live.desired_replicas(isvc)
+            isvc,
+            self._live.title,
+            side_by_side=side_by_side,
+            downtime=downtime,
+            pods=self._live.desired_replicas(isvc),
         )
         if demand.load_job:
             require_http(workload.deployment, self._live.title)
@@ -57,7 +83,9 @@ class Preconditions:
         copy = self._copy.read() if demand.pair else None
         if side_by_side:
             candidate_of(arm.manifest, arm.id, namespace=self._reader.namespace)
-            require_own_claims(workload.pods[0]["spec"] if workload.pods else {}, self._live.service)
+            require_own_claims(
+                workload.pods[0]["spec"] if workload.pods else {}, self._live.service
+            )
             self._require_own(self._candidate, other)
             self._require_own(self._copy, copy)
         owned = other is not None and arm_of(other) is not None
@@ -74,13 +102,24 @@ class Preconditions:
         return (*notes, *self._require_room(workload, demand, pods, services, purpose, instead))
 
     def _require_room(
-        self, workload: ServiceWorkload, demand: Demand, pods: int, services: int, purpose: str, instead: str
+        self,
+        workload: ServiceWorkload,
+        demand: Demand,
+        pods: int,
+        services: int,
+        purpose: str,
+        instead: str,
     ) -> tuple[str, ...]:
         """Require quota for this many engine pods and new services beside the load Job, and GPUs for the pods. The
         last two are as :meth:`_needed` returns them."""
-        template: Json = {} if workload.deployment is None else workload.deployment["spec"]["template"]["spec"]
+        template: Json = (
+            {} if workload.deployment is None else workload.deployment["spec"]["template"]["spec"]
+        )
         running = workload.pods[0]["spec"] if workload.pods else template
-        kinds = (self._reader.resource.resource, *(kind for kind in _MADE if kind != self._reader.resource.resource))
+        kinds = (
+            self._reader.resource.resource,
+            *(kind for kind in _MADE if kind != self._reader.resource.resource),
+        )
         notes = require_quota(
             self._client,
             self._reader.namespace,
@@ -129,12 +168,16 @@ class Preconditions:
             return ()
         for item in self._client.list(HPA, self._reader.namespace) or []:
             owners = item["metadata"].get("ownerReferences") or []
-            if item["metadata"]["name"] == name and not any(o.get("uid") == isvc["metadata"]["uid"] for o in owners):
+            if item["metadata"]["name"] == name and not any(
+                o.get("uid") == isvc["metadata"]["uid"] for o in owners
+            ):
                 return (f"HPA {name} has the name that KServe uses and will be deleted: rename it",)
         return ()
 
     def _require_serving(self, workload: ServiceWorkload) -> None:
-        health = assess_health(workload.isvc, workload.deployment, workload.pods, runtime=workload.runtime)
+        health = assess_health(
+            workload.isvc, workload.deployment, workload.pods, runtime=workload.runtime
+        )
         if health.phase is not Phase.READY:
             raise Refused(
                 f"{self._live.title} is not ready: {health.message}",
@@ -174,7 +217,9 @@ def request_path_findings(client: Client, record: Json, kind: ObjectKind) -> tup
     limits = _limits(client, record, labels)
     budget = None
     with suppress(NotPermitted):
-        if len(ready) > 1 and not is_budgeted(client.list(DISRUPTION_BUDGET, namespace) or (), labels):
+        if len(ready) > 1 and not is_budgeted(
+            client.list(DISRUPTION_BUDGET, namespace) or (), labels
+        ):
             budget = budget_command(namespace, name, selector)
     pod = ready[-1]["spec"]
     container = engine_container(pod["containers"])
@@ -185,6 +230,8 @@ def request_path_findings(client: Client, record: Json, kind: ObjectKind) -> tup
 def _limits(client: Client, record: Json, labels: dict[str, str]) -> tuple[RouteLimit, ...]:
     namespace, name = record["metadata"]["namespace"], record["metadata"]["name"]
     with suppress(NotPermitted):
-        backends = shape_of(record).backends(name, lambda: client.list(SERVICE, namespace) or (), labels)
+        backends = shape_of(record).backends(
+            name, lambda: client.list(SERVICE, namespace) or (), labels
+        )
         return route_limits(client.list(HTTP_ROUTE, namespace) or (), backends, name)
     return ()

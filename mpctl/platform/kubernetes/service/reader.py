@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 
 from mpctl.errors import NotPermitted
 from mpctl.platform.kubernetes.api.api_client import CannotWatch, Client
-from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, ObjectKind
+from mpctl.platform.kubernetes.api.kinds import (
+    DEPLOYMENT,
+    EVENT,
+    INFERENCE_SERVICE,
+    POD,
+    ObjectKind,
+)
 from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.service.conditions import (
     UNSCHEDULABLE_S,
@@ -38,7 +44,9 @@ class ReadBudget:
     """Limits requests to ``READS_PER_S`` after a burst of ``BURST``, which the same rate restores."""
 
     def __init__(
-        self, monotonic: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._monotonic, self._sleep = monotonic, sleep
         self._free_at = 0.0
@@ -63,7 +71,9 @@ class _Stuck:
 class ServiceReader:
     """Reads the services of one namespace as one user."""
 
-    def __init__(self, client: Client, namespace: str, resource: ObjectKind = INFERENCE_SERVICE) -> None:
+    def __init__(
+        self, client: Client, namespace: str, resource: ObjectKind = INFERENCE_SERVICE
+    ) -> None:
         """``resource``: the kind of the service and of its candidate."""
         self.client = client
         self.resource = resource
@@ -121,7 +131,12 @@ class ServiceReader:
         """
         self._await_change(waits_for)
         workload, health = self._read_health(read)
-        if waits_for and health.phase is Phase.STARTING and workload is not None and _is_rolling(workload, health):
+        if (
+            waits_for
+            and health.phase is Phase.STARTING
+            and workload is not None
+            and _is_rolling(workload, health)
+        ):
             self._awaited = waits_for, workload.deployment, shape_of(workload.isvc).workload
         return workload, health
 
@@ -138,11 +153,15 @@ class ServiceReader:
         metadata = deployment["metadata"]
         try:
             with self.rate_limited():
-                self.client.changed(kind, metadata["name"], self.namespace, metadata["resourceVersion"], WATCH_S)
+                self.client.changed(
+                    kind, metadata["name"], self.namespace, metadata["resourceVersion"], WATCH_S
+                )
         except CannotWatch:
             self._may_watch = False
 
-    def _read_health(self, read: Callable[[], ServiceWorkload | None]) -> tuple[ServiceWorkload | None, Health]:
+    def _read_health(
+        self, read: Callable[[], ServiceWorkload | None]
+    ) -> tuple[ServiceWorkload | None, Health]:
         with self.rate_limited():
             workload = read()
             if workload is None:
@@ -154,7 +173,12 @@ class ServiceReader:
 
     def _assess(self, workload: ServiceWorkload, shape: KindShape | None = None) -> Health:
         """The health of a workload, with the events of its pods where these may explain why one is not ready."""
-        isvc, deployment, pods, runtime = workload.isvc, workload.deployment, workload.pods, workload.runtime
+        isvc, deployment, pods, runtime = (
+            workload.isvc,
+            workload.deployment,
+            workload.pods,
+            workload.runtime,
+        )
         health = assess_health(isvc, deployment, pods, runtime=runtime, shape=shape)
         if health.phase is Phase.READY or not any(map(is_troubled, pods)):
             return health
@@ -174,7 +198,9 @@ class ServiceReader:
         prefill = self._assess(replace(workload, deployment=deployment, pods=pods), shape)
         if prefill.phase is Phase.READY:
             return health
-        return replace(health, phase=prefill.phase, message=f"prefill: {prefill.message}", stuck=prefill.stuck)
+        return replace(
+            health, phase=prefill.phase, message=f"prefill: {prefill.message}", stuck=prefill.stuck
+        )
 
     @contextmanager
     def rate_limited(self) -> Iterator[None]:
@@ -195,7 +221,9 @@ class ServiceReader:
         stuck = self._stuck.get(workload.name)
         if stuck is None or stuck.reason != health.stuck:
             self._stuck[workload.name] = stuck = _Stuck(health.stuck, now)
-        return health if now - stuck.since < UNSCHEDULABLE_S else replace(health, phase=Phase.FAILED)
+        return (
+            health if now - stuck.since < UNSCHEDULABLE_S else replace(health, phase=Phase.FAILED)
+        )
 
     def close(self) -> None:
         """Close forwards."""
@@ -206,5 +234,9 @@ def _is_rolling(workload: ServiceWorkload, health: Health) -> bool:
     """Return whether the arm's readiness can be watched on its Deployment: its pods run, and one is not ready yet."""
     waiting = [pod for pod in workload.pods if not is_ready(pod)]
     return bool(
-        workload.deployment and waiting and health.matches and not health.stuck and shape_of(workload.isvc).is_watchable
+        workload.deployment
+        and waiting
+        and health.matches
+        and not health.stuck
+        and shape_of(workload.isvc).is_watchable
     )

@@ -16,7 +16,12 @@ from mpctl.manifest import Service, load_one
 from mpctl.manifest.text.yaml_tree import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL
 from mpctl.platform.kubernetes.api.replies import Json
-from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, LAST_APPLIED, candidate_of, text_of
+from mpctl.platform.kubernetes.service.manifest_text import (
+    ARM_ANNOTATION,
+    LAST_APPLIED,
+    candidate_of,
+    text_of,
+)
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.ports import Arm
 
@@ -45,7 +50,9 @@ def speculation_of(isvc: Json, runtime: Json | None) -> dict[str, Any] | None:
     Raises:
         InputError: not a single vLLM engine.
     """
-    annotations = {k: v for k, v in (isvc["metadata"].get("annotations") or {}).items() if k != LAST_APPLIED}
+    annotations = {
+        k: v for k, v in (isvc["metadata"].get("annotations") or {}).items() if k != LAST_APPLIED
+    }
     metadata = {"name": "service", "annotations": annotations}
     bare: Json = {key: isvc[key] for key in ("apiVersion", "kind", "spec") if key in isvc}
     bare["metadata"] = metadata
@@ -67,7 +74,10 @@ def _with_runtime(isvc: Json, name: str) -> Json:
 
 
 def edited(
-    isvc: Json, runtime: Json | None, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None
+    isvc: Json,
+    runtime: Json | None,
+    config: dict[str, Any] | None,
+    edit: Callable[[Service], Service] | None = None,
 ) -> str:
     """The text of ``isvc`` with another speculative setting, as the editor spells it; ``edit`` changes its storage."""
     import yaml
@@ -93,7 +103,8 @@ def _runtime_text(runtime: Json | None) -> str:
         return ""
     items = runtime.get("items", [runtime])
     fields = [
-        ({k: document[k] for k in ("apiVersion", "kind", "spec")}, document["metadata"]["name"]) for document in items
+        ({k: document[k] for k in ("apiVersion", "kind", "spec")}, document["metadata"]["name"])
+        for document in items
     ]
     return "".join(_SEPARATOR + dump({**own, "metadata": {"name": name}}) for own, name in fields)
 
@@ -111,7 +122,9 @@ def candidate_manifest(text: str, name: str) -> str:
     import yaml
 
     documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
-    isvc = next((d for d in documents if d.get("kind") in SHAPES and d["metadata"]["name"] == name), None)
+    isvc = next(
+        (d for d in documents if d.get("kind") in SHAPES and d["metadata"]["name"] == name), None
+    )
     if isvc is None:
         raise InputError(
             f"{name} has no candidate; these kinds have one: {', '.join(SHAPES)}",

@@ -38,13 +38,17 @@ class DeploymentShape(KindShape):
         """Return whether a container starts vLLM, and no controller made the object."""
         owners = record["metadata"].get("ownerReferences") or []
         containers = self.pod_of(record).get("containers") or []
-        return not any(owner.get("controller") for owner in owners) and any(map(starts_vllm, containers))
+        return not any(owner.get("controller") for owner in owners) and any(
+            map(starts_vllm, containers)
+        )
 
     def pod_selector(self, record: Mapping[str, Any]) -> str:
         selector = record["spec"]["selector"]
         terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
         terms += [
-            _TERMS[expression["operator"]].format(expression["key"], ",".join(expression.get("values") or ()))
+            _TERMS[expression["operator"]].format(
+                expression["key"], ",".join(expression.get("values") or ())
+            )
             for expression in selector.get("matchExpressions") or ()
         ]
         return ",".join(terms)
@@ -53,14 +57,22 @@ class DeploymentShape(KindShape):
         return list(pods)
 
     def require_route(self, title: str) -> None:
-        raise no_route(f"{title} is none of KServe's: a candidate has no Service that a route could name")
+        raise no_route(
+            f"{title} is none of KServe's: a candidate has no Service that a route could name"
+        )
 
-    def candidate_spec(self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]) -> Json:
+    def candidate_spec(
+        self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]
+    ) -> Json:
         """Label the pods so that no Service and no selector of the service's own finds: requests reach them only
         where mpctl sends them."""
         template = record["spec"]["template"]
         metadata = template.get("metadata") or {}
-        admitted = {k: v for k, v in (metadata.get("labels") or {}).items() if k.startswith(_ADMISSION_LABELS)}
+        admitted = {
+            k: v
+            for k, v in (metadata.get("labels") or {}).items()
+            if k.startswith(_ADMISSION_LABELS)
+        }
         return {
             **record["spec"],
             "replicas": pods,
@@ -68,9 +80,13 @@ class DeploymentShape(KindShape):
             "template": {**template, "metadata": {**metadata, "labels": {**admitted, **marks}}},
         }
 
-    def candidate_services(self, documents: Iterable[Json], record: Json, candidate: Json) -> list[Json]:
+    def candidate_services(
+        self, documents: Iterable[Json], record: Json, candidate: Json
+    ) -> list[Json]:
         labels = (record["spec"]["template"].get("metadata") or {}).get("labels") or {}
-        services = [d for d in documents if d.get("kind") == "Service" and selected_services([d], labels)]
+        services = [
+            d for d in documents if d.get("kind") == "Service" and selected_services([d], labels)
+        ]
         return [_service_of(service, candidate) for service in services]
 
 
@@ -84,7 +100,10 @@ class LeaderWorkerSetShape(GroupsShape, DeploymentShape):
     def obstacle(self, record: Mapping[str, Any], ready: Sequence[Pod]) -> str:
         """Describe the groups that are not complete: a leader may be ready before its workers."""
         wanted, status = self.desired_pods(record), record.get("status") or {}
-        complete, updated = int(status.get("readyReplicas") or 0), int(status.get("updatedReplicas") or 0)
+        complete, updated = (
+            int(status.get("readyReplicas") or 0),
+            int(status.get("updatedReplicas") or 0),
+        )
         if min(complete, updated) >= wanted:
             return ""
         return f"{complete} of {wanted} groups ready, {updated} updated"
@@ -125,6 +144,9 @@ def _service_of(service: Json, candidate: Json) -> Json:
     metadata = {"name": candidate_name(service["metadata"]["name"])}
     if "namespace" in candidate["metadata"]:
         metadata["namespace"] = candidate["metadata"]["namespace"]
-    ports = [{k: v for k, v in port.items() if k != "nodePort"} for port in service["spec"].get("ports") or []]
+    ports = [
+        {k: v for k, v in port.items() if k != "nodePort"}
+        for port in service["spec"].get("ports") or []
+    ]
     spec = {"selector": candidate["spec"]["selector"]["matchLabels"], "ports": ports}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}

@@ -16,7 +16,9 @@ from mpctl.rollout.ports import Arm
 class Traffic:
     """Shifts, mirrors and returns the traffic of one service."""
 
-    def __init__(self, reader: ServiceReader, live: LiveService, routes: Routes, engines: ClusterEngines) -> None:
+    def __init__(
+        self, reader: ServiceReader, live: LiveService, routes: Routes, engines: ClusterEngines
+    ) -> None:
         self._reader, self._live, self._routes, self._engines = reader, live, routes, engines
         self.shift, self.mirror = routes.shift, routes.mirror
 

@@ -25,7 +25,10 @@ from mpctl.platform.kubernetes.service.container import (
 from mpctl.platform.kubernetes.service.kind_shape import Json, KindShape, no_route
 
 _CONFIG, _PODS = "vllmConfig", "deploymentConfig"
-_BEHIND = ("--chat-template", "--kv-transfer-config")  # what the operator writes behind the object's own arguments
+_BEHIND = (
+    "--chat-template",
+    "--kv-transfer-config",
+)  # what the operator writes behind the object's own arguments
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,9 @@ class VllmRuntimeShape(KindShape):
     def serving(self, pods: Sequence[Json]) -> list[Json]:
         return list(pods)
 
-    def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
+    def expected(
+        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
+    ) -> ExpectedContainer:
         config = record["spec"].get(_CONFIG) or {}
         container = {"args": config.get("extraArgs"), "env": config.get("env")}
         return expected(container, whole=False, inherited=(), appended=_BEHIND)
@@ -52,13 +57,24 @@ class VllmRuntimeShape(KindShape):
         container = engine_container(template["spec"]["containers"])
         annotations = (template.get("metadata") or {}).get("annotations") or {}
         wanted = record["spec"][_PODS].get("podAnnotations") or {}
-        is_written = matches_expected(container, self.expected(record, None)) and wanted.items() <= annotations.items()
+        is_written = (
+            matches_expected(container, self.expected(record, None))
+            and wanted.items() <= annotations.items()
+        )
         pods = self.desired_pods(record)
         if not is_written and deployment["spec"]["replicas"] == pods:
-            client.replace(DEPLOYMENT, {**deployment, "spec": {**deployment["spec"], "replicas": pods + 1}})
+            client.replace(
+                DEPLOYMENT, {**deployment, "spec": {**deployment["spec"], "replicas": pods + 1}}
+            )
 
     def require_changeable(
-        self, record: Mapping[str, Any], title: str, *, side_by_side: bool, downtime: bool, pods: int
+        self,
+        record: Mapping[str, Any],
+        title: str,
+        *,
+        side_by_side: bool,
+        downtime: bool,
+        pods: int,
     ) -> None:
         if (record["spec"].get("autoscalingConfig") or {}).get("enabled"):
             raise Refused(
@@ -78,9 +94,13 @@ class VllmRuntimeShape(KindShape):
             )
 
     def require_route(self, title: str) -> None:
-        raise no_route(f"{title}: its router finds pods by their labels, and splits no traffic by weights")
+        raise no_route(
+            f"{title}: its router finds pods by their labels, and splits no traffic by weights"
+        )
 
-    def candidate_spec(self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]) -> Json:
+    def candidate_spec(
+        self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]
+    ) -> Json:
         return {**record["spec"], _PODS: {**record["spec"][_PODS], "replicas": pods}}
 
 

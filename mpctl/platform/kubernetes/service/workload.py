@@ -37,8 +37,14 @@ class ServiceWorkload:
     @property
     def engine_image(self) -> str | None:
         """Image of the engine in a pod; None without one."""
-        containers = [engine_container(pod["spec"]["containers"]) for pod in self.pods if pod["spec"].get("containers")]
-        return next((str(container["image"]) for container in containers if container.get("image")), None)
+        containers = [
+            engine_container(pod["spec"]["containers"])
+            for pod in self.pods
+            if pod["spec"].get("containers")
+        ]
+        return next(
+            (str(container["image"]) for container in containers if container.get("image")), None
+        )
 
     @property
     def cold_start_s(self) -> float | None:

@@ -38,7 +38,9 @@ def _asked(port: int) -> tuple[int, str] | None:
     """The socket that the kernel would give a new connection to, by sock_diag(7), which takes 20 microseconds however
     many sockets there are; None also where the kernel does not offer it."""
     here = socket.inet_aton("127.0.0.1").ljust(16, b"\0")
-    identity = struct.pack("!HH", port, 0) + here + here + struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
+    identity = (
+        struct.pack("!HH", port, 0) + here + here + struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
+    )
     request = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + identity
     header = struct.pack("=IHHII", 16 + len(request), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
     try:
@@ -56,7 +58,9 @@ def _asked(port: int) -> tuple[int, str] | None:
 
 def _listed(port: int) -> tuple[int, str] | None:
     tables = {name: _listeners(name, port) for name in ("tcp", "tcp6")}
-    return next((tables[name][address] for name, address in _REACHED if address in tables[name]), None)
+    return next(
+        (tables[name][address] for name, address in _REACHED if address in tables[name]), None
+    )
 
 
 def _listeners(table: str, port: int) -> dict[str, tuple[int, str]]:

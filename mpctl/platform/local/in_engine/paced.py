@@ -40,7 +40,9 @@ class Paced:
         tokens = pace.chunks * pace.per_chunk
         usage = {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 1 + tokens}
         self._pace = pace
-        self._chunk = _event({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]})
+        self._chunk = _event(
+            {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
+        )
         self._end = _event({"choices": [], "usage": usage}) + b"data: [DONE]\n\n"
         self.truth: list[dict[str, float]] = []
 
@@ -49,7 +51,12 @@ class Paced:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             length = next(
-                (int(line[15:]) for line in head.split("\r\n") if line.lower().startswith("content-length:")), 0
+                (
+                    int(line[15:])
+                    for line in head.split("\r\n")
+                    if line.lower().startswith("content-length:")
+                ),
+                0,
             )
             body = await reader.readexactly(length)
             arrived = time.perf_counter()
@@ -66,7 +73,9 @@ class Paced:
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _answer(self, writer: asyncio.StreamWriter, body: dict[str, Any], arrived: float) -> None:
+    async def _answer(
+        self, writer: asyncio.StreamWriter, body: dict[str, Any], arrived: float
+    ) -> None:
         pace = self._pace
         writer.write(_HEAD % b"text/event-stream")
         sent: list[float] = []
@@ -86,10 +95,16 @@ async def _until(moment: float) -> None:
 
 
 def _event(record: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps({"object": "chat.completion.chunk", "model": "paced", **record}).encode() + b"\n\n"
+    return (
+        b"data: "
+        + json.dumps({"object": "chat.completion.chunk", "model": "paced", **record}).encode()
+        + b"\n\n"
+    )
 
 
-async def listen(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:
+async def listen(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> None:
     """Serve connections on a free loopback port, which is printed, until standard input closes."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201

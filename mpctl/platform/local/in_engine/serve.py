@@ -54,10 +54,14 @@ def name_the_distribution(directory: Path) -> None:
     metadata = directory / f"vllm-{version}.dist-info" / "METADATA"
     if not metadata.exists():
         metadata.parent.mkdir(parents=True, exist_ok=True)
-        metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8")
+        metadata.write_text(
+            f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8"
+        )
     sys.path.append(str(directory))
     inherited = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = f"{inherited}{os.pathsep}{directory}" if inherited else str(directory)
+    os.environ["PYTHONPATH"] = (
+        f"{inherited}{os.pathsep}{directory}" if inherited else str(directory)
+    )
 
 
 def wrap_expand_kernel() -> None:
@@ -97,7 +101,9 @@ def keeps_floats(kernel: Any) -> bool:
     return bool(output.tolist() == [0.5, 2.0, 2.0])
 
 
-def expand(output: Any, values: Any, ends: Any, replace_from: Any, replace_to: Any, *_unused: Any) -> None:
+def expand(
+    output: Any, values: Any, ends: Any, replace_from: Any, replace_to: Any, *_unused: Any
+) -> None:
     """``output[ends[i-1]:ends[i]] = values[i]``, with ``replace_from`` turned into ``replace_to``."""
     import torch  # type: ignore[import-not-found,unused-ignore]
 
@@ -137,7 +143,9 @@ def avoid_broken_tiles(environment: MutableMapping[str, str] = os.environ) -> No
     if environment.get(LIMIT) != WITHOUT:
         if LIMIT in environment or not dies(lambda: _product(torch)):
             return
-        sys.stderr.write("mpctl: this processor announces AMX and does not execute it; the engine does without\n")
+        sys.stderr.write(
+            "mpctl: this processor announces AMX and does not execute it; the engine does without\n"
+        )
         environment[LIMIT] = WITHOUT  # engine processes inherit it, and need no trial of their own
     cpu._is_amx_tile_supported = lambda: False
 
@@ -166,7 +174,10 @@ def fork_engine_processes() -> None:
 
     @contextmanager
     def configure_and_bind(self: Any, rank: int, local_rank: int) -> Iterator[None]:
-        with configure(self, rank, local_rank), bound_to(self.cpu_lists[local_rank] if self.cpu_lists else ()):
+        with (
+            configure(self, rank, local_rank),
+            bound_to(self.cpu_lists[local_rank] if self.cpu_lists else ()),
+        ):
             yield
 
     platform.check_and_update_config = classmethod(check_and_update_config)
@@ -240,5 +251,7 @@ if __name__ == "__main__":
     from vllm.entrypoints.cli.main import main  # type: ignore[import-not-found,unused-ignore]
 
     # Secret flags, which every user could read in the command line of a process; a drill's fault.
-    sys.argv = with_more(["vllm", *sys.argv[1:]], json.loads(os.environ.pop("MPCTL_SECRET_ARGUMENTS", "[]")))
+    sys.argv = with_more(
+        ["vllm", *sys.argv[1:]], json.loads(os.environ.pop("MPCTL_SECRET_ARGUMENTS", "[]"))
+    )
     main()  # type: ignore[no-untyped-call,unused-ignore]

@@ -30,7 +30,9 @@ class Bench:
         self.console = RecordingConsole()
         prompts = directory / "mine.jsonl"
         prompts.write_text("".join(json.dumps({"prompt": f"prompt {n}"}) + "\n" for n in range(60)))
-        self.request = BenchRequest(measurement=MeasurementRequest(prompts=(str(prompts),), requests=6, rounds=6))
+        self.request = BenchRequest(
+            measurement=MeasurementRequest(prompts=(str(prompts),), requests=6, rounds=6)
+        )
 
     def world(self):
         memory = MemoryWorld(FASTER)
@@ -80,10 +82,16 @@ def test_the_same_request_continues_an_interrupted_measurement(bench):
         bench.run(first)
     second = bench.world()
     measured = bench.run(second)
-    assert any(line.startswith(f"continuing {measured.run.id}, begun ") for line in bench.console.lines)
+    assert any(
+        line.startswith(f"continuing {measured.run.id}, begun ") for line in bench.console.lines
+    )
     assert len(measured.run.blocks) == 2 * measured.rounds
-    assert len(second.meter.sent) < len(measured.run.blocks) * 6 + 8, "finished blocks are not sent again"
-    assert bench.run(bench.world(), run_file="again.json").run.id != measured.run.id, "a finished one is begun anew"
+    assert len(second.meter.sent) < len(measured.run.blocks) * 6 + 8, (
+        "finished blocks are not sent again"
+    )
+    assert bench.run(bench.world(), run_file="again.json").run.id != measured.run.id, (
+        "a finished one is begun anew"
+    )
 
 
 def test_a_measurement_that_runs_in_another_process_is_a_conflict(bench):
@@ -106,13 +114,17 @@ def test_a_file_in_the_way_is_refused_before_anything_is_sent(bench):
 @pytest.mark.parametrize(("speculates", "threshold"), [(True, 1.0), (False, 0.0)])
 def test_an_arm_that_does_not_speculate_needs_no_drafts(bench, speculates, threshold):
     arms = bench.arms(bench.world(), speculates=speculates)
-    assert (measure(bench.console, arms, bench.request).run.policy["min_tokens_per_step"] > 0) == bool(threshold)
+    assert (
+        measure(bench.console, arms, bench.request).run.policy["min_tokens_per_step"] > 0
+    ) == bool(threshold)
 
 
 def test_duplicate_prompts_are_reported(bench):
     file = Path("twice.jsonl")
     file.write_text("".join(json.dumps({"prompt": f"prompt {n % 60}"}) + "\n" for n in range(63)))
-    bench.request = replace(bench.request, measurement=replace(bench.request.measurement, prompts=(str(file),)))
+    bench.request = replace(
+        bench.request, measurement=replace(bench.request.measurement, prompts=(str(file),))
+    )
     bench.run(bench.world())
     assert "3 prompts of twice are duplicates and are sent once" in bench.console.lines
 
@@ -125,8 +137,12 @@ def test_calibration_rounds_are_kept_so_that_the_same_command_plans_the_same_rou
     with pytest.raises(Crash):
         bench.run(first)
     measured = bench.run(bench.world())
-    assert any(line.startswith(f"continuing {measured.run.id}, begun ") for line in bench.console.lines)
-    calibrations = [line for line in bench.console.lines if "on the baseline, for its noise" in line]
+    assert any(
+        line.startswith(f"continuing {measured.run.id}, begun ") for line in bench.console.lines
+    )
+    calibrations = [
+        line for line in bench.console.lines if "on the baseline, for its noise" in line
+    ]
     assert len(calibrations) == 1
 
 

@@ -58,8 +58,12 @@ def session(platform, records=None):
 
 
 def test_a_retained_baseline_is_a_conflict_before_anything_is_read_or_started():
-    with pytest.raises(Conflict, match="service ns/demo has a retained baseline for an instant rollback") as caught:
-        open_side_by_side(session(Platform(RETAINED)), None, BenchRequest(), SpeculationRequest("ngram"))
+    with pytest.raises(
+        Conflict, match="service ns/demo has a retained baseline for an instant rollback"
+    ) as caught:
+        open_side_by_side(
+            session(Platform(RETAINED)), None, BenchRequest(), SpeculationRequest("ngram")
+        )
     assert caught.value.hint == "'mpctl retire demo -n ns' deletes it"
 
 
@@ -81,7 +85,9 @@ def test_the_engine_is_started_and_stopped():
     platform, records = Platform(None), {}
     with started(platform, records):
         assert platform.acted == ["start"]
-        assert records == {f"started-{Arm('new').id}": {"running": True}}, "recorded before it starts"
+        assert records == {f"started-{Arm('new').id}": {"running": True}}, (
+            "recorded before it starts"
+        )
     assert platform.acted == ["start", "stop"]
     assert records == {f"started-{Arm('new').id}": {"running": False}}
 

@@ -13,7 +13,9 @@ from mpctl.lab.requests import PlanRequest
 from mpctl.platform.kubernetes.gpu_capacity import gpu_products
 
 ADAPTIVE = SpeculationRequest(
-    method="eagle3", draft="org/head", settings=("enable_adaptive_verification=true", "num_speculative_tokens=3")
+    method="eagle3",
+    draft="org/head",
+    settings=("enable_adaptive_verification=true", "num_speculative_tokens=3"),
 )
 
 
@@ -32,17 +34,23 @@ class OnGpu(MemorySession):
 
 def test_a_known_fault_of_one_gpu_is_judged_by_the_gpu_of_the_nodes():
     request = SpeculationRequest(method="mtp", settings=("num_speculative_tokens=2",))
-    ids = {gpu: {finding.id for finding in prepare(OnGpu(gpu), request).findings} for gpu in ("GB10", "L4")}
+    ids = {
+        gpu: {finding.id for finding in prepare(OnGpu(gpu), request).findings}
+        for gpu in ("GB10", "L4")
+    }
     assert "known-bad-kb88" in ids["GB10"]
     assert "known-bad-kb88" not in ids["L4"]
 
 
 @pytest.mark.parametrize(
-    ("gpu", "severity", "unknown"), [("L4", "refuse", False), ("H100-SXM", None, False), (None, "note", True)]
+    ("gpu", "severity", "unknown"),
+    [("L4", "refuse", False), ("H100-SXM", None, False), (None, "note", True)],
 )
 def test_adaptive_verification_is_judged_by_the_gpu_of_the_nodes(gpu, severity, unknown):
     checked = prepare(OnGpu(gpu), ADAPTIVE).checked
-    severities = [finding.severity for finding in checked.findings if finding.id == "adaptive-verification"]
+    severities = [
+        finding.severity for finding in checked.findings if finding.id == "adaptive-verification"
+    ]
     assert severities == ([] if severity is None else [severity])
     assert ("adaptive-verification: checked in part, unknown: gpu" in checked.unchecked) is unknown
 
@@ -50,15 +58,23 @@ def test_adaptive_verification_is_judged_by_the_gpu_of_the_nodes(gpu, severity, 
 @pytest.mark.parametrize(("request_", "asked"), [("ngram", 0), ("eagle3", 1)])
 def test_nodes_are_read_for_the_memory_of_a_draft_and_for_rules_that_need_the_gpu(request_, asked):
     session = OnGpu("L4")
-    prepare(session, SpeculationRequest(method=request_, draft="org/head" if request_ == "eagle3" else None))
+    prepare(
+        session,
+        SpeculationRequest(method=request_, draft="org/head" if request_ == "eagle3" else None),
+    )
     assert session.asked == asked
 
 
 def test_a_plan_takes_the_gpu_of_the_nodes_unless_one_is_named():
-    plan = service_plan.run(OnGpu("L4"), PlanRequest(("ngram",), SpeculationRequest("ngram"), traffic="code"))
+    plan = service_plan.run(
+        OnGpu("L4"), PlanRequest(("ngram",), SpeculationRequest("ngram"), traffic="code")
+    )
     assert plan.gpu == "L4"
     named = SpeculationRequest("ngram", gpu="H100-SXM")
-    assert service_plan.run(OnGpu("L4"), PlanRequest(("ngram",), named, traffic="code")).gpu == "H100-SXM"
+    assert (
+        service_plan.run(OnGpu("L4"), PlanRequest(("ngram",), named, traffic="code")).gpu
+        == "H100-SXM"
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +89,9 @@ def test_a_plan_takes_the_gpu_of_the_nodes_unless_one_is_named():
     ],
 )
 def test_a_node_without_a_dra_driver_names_its_gpu_by_a_label(label, value, gpu):
-    (product,) = gpu_products([{"metadata": {"name": "node", "labels": {label: value}}}], [])["node"]
+    (product,) = gpu_products([{"metadata": {"name": "node", "labels": {label: value}}}], [])[
+        "node"
+    ]
     assert find_gpu(product).name == gpu
 
 
@@ -83,9 +101,13 @@ def test_a_method_that_no_engine_runs_is_refused_by_that_and_lists_no_drafts():
 
 
 def test_a_key_that_the_engine_exits_on_is_refused():
-    change = prepare(MemorySession(), SpeculationRequest("ngram", settings=("num_speculative_token=3",)))
+    change = prepare(
+        MemorySession(), SpeculationRequest("ngram", settings=("num_speculative_token=3",))
+    )
     assert [finding.id for finding in change.refusals] == ["unknown-key"]
-    speculation_request = SpeculationRequest("ngram", settings=("num_speculative_token=3",), ignored=("unknown-key",))
+    speculation_request = SpeculationRequest(
+        "ngram", settings=("num_speculative_token=3",), ignored=("unknown-key",)
+    )
     assert prepare(MemorySession(), speculation_request).refusals == ()
 
 

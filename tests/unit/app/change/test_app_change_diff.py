@@ -25,10 +25,14 @@ def test_a_changed_secret_is_a_difference_without_its_values():
     assert "PLANTED" not in text
 
 
-@given(st.lists(st.sampled_from(["a: 1", "b: 2", "- c", ""]), max_size=6), st.booleans(), st.booleans())
+@given(
+    st.lists(st.sampled_from(["a: 1", "b: 2", "- c", ""]), max_size=6), st.booleans(), st.booleans()
+)
 def test_without_secrets_it_is_the_diff_of_difflib(lines, end, changed):
     before = "\n".join(lines) + ("\n" if end and lines else "")
     after = before + "d: 4\n" if changed else before.replace("b", "e")
-    plain = difflib.unified_diff(before.splitlines(keepends=True), after.splitlines(keepends=True), *NAMES)
+    plain = difflib.unified_diff(
+        before.splitlines(keepends=True), after.splitlines(keepends=True), *NAMES
+    )
     text = "".join(x if x.endswith("\n") else f"{x}\n\\ No newline at end of file\n" for x in plain)
     assert unified(before, after, NAMES) == text.rstrip("\n")

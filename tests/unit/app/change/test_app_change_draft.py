@@ -81,7 +81,9 @@ def test_a_warm_up_names_the_draft_and_not_its_path_in_the_pod(method, draft, na
     from mpctl.methods import build
 
     spec, _ = build(method, draft="/mnt/mpctl/draft" if draft else None)
-    change = Change(None, "", "", spec, spec, None, PreflightResult((), ()), None, Selection(draft, {}))
+    change = Change(
+        None, "", "", spec, spec, None, PreflightResult((), ()), None, Selection(draft, {})
+    )
     assert change.draft_name == named
 
 

@@ -25,7 +25,9 @@ spec:
 def session(monkeypatch):
     """A session of a service with one ready engine, which is vLLM 0.31.0."""
     session = ClusterSession(FakeApi(), "team", "chat", RecordingConsole())
-    monkeypatch.setattr(session.platform, "address", lambda turn: Endpoint("http://127.0.0.1:1", "chat"))
+    monkeypatch.setattr(
+        session.platform, "address", lambda turn: Endpoint("http://127.0.0.1:1", "chat")
+    )
     answer = http.HttpAnswer(200, b'{"version": "0.31.0"}')
     monkeypatch.setattr(http, "get", lambda url, **_: answer if url.endswith("/version") else None)
     return session

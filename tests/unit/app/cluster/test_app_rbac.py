@@ -14,7 +14,11 @@ def kinds(request):
 
 
 def test_one_namespace_needs_three_roles_and_all_namespaces_one():
-    assert kinds(RbacRequest(namespace="chat")) == [("Role", "chat"), ("ClusterRole", None), ("Role", "kserve")]
+    assert kinds(RbacRequest(namespace="chat")) == [
+        ("Role", "chat"),
+        ("ClusterRole", None),
+        ("Role", "kserve"),
+    ]
     assert kinds(RbacRequest(cluster_wide=True)) == [("ClusterRole", None)]
 
 
@@ -38,7 +42,10 @@ def test_who_can_act_as_an_operators_service_account_is_said():
             "group:system:authenticated",
             "is every user and service account of the cluster: all of them get the role reader",
         ),
-        ("group:system:unauthenticated", "is everyone who reaches the API server, without a credential"),
+        (
+            "group:system:unauthenticated",
+            "is everyone who reaches the API server, without a credential",
+        ),
         ("user:system:anonymous", "is everyone who reaches the API server, without a credential"),
         ("group:system:serviceaccounts", "is every service account of the cluster"),
         (
@@ -57,7 +64,10 @@ def test_a_subject_that_is_everyone_or_kubernetes_itself_is_warned_of(subject, w
 
 
 def test_a_named_user_or_group_is_not_warned_of():
-    assert subject_warnings(RbacRequest(namespace="chat", bind_to=("group:ml-operators", "user:ann"))) == ()
+    assert (
+        subject_warnings(RbacRequest(namespace="chat", bind_to=("group:ml-operators", "user:ann")))
+        == ()
+    )
 
 
 def test_a_reader_may_make_fewer_calls_than_an_operator():

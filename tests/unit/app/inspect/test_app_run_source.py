@@ -10,7 +10,13 @@ from rollout_samples import keep_rollouts
 from run_samples import make_run
 
 from mpctl.app.bench.recorded import write_run
-from mpctl.app.inspect.measured import explain_policy, explain_run, find_source, make_report, require_writable
+from mpctl.app.inspect.measured import (
+    explain_policy,
+    explain_run,
+    find_source,
+    make_report,
+    require_writable,
+)
 from mpctl.app.inspect_requests import ExplainRequest, ReportRequest
 from mpctl.app.session.base import Place
 from mpctl.errors import InputError
@@ -27,7 +33,12 @@ def service(tmp_path, monkeypatch):
 
 def test_without_a_name_it_is_the_last_rollout_that_measured(service):
     source = find_source(HERE, QUIET, None, None)
-    assert (source.run.id, source.service, source.rounds, source.planned) == ("rollout-2", "default/demo", 4, 4)
+    assert (source.run.id, source.service, source.rounds, source.planned) == (
+        "rollout-2",
+        "default/demo",
+        4,
+        4,
+    )
 
 
 def test_a_rollout_is_found_by_its_name(service):
@@ -36,7 +47,10 @@ def test_a_rollout_is_found_by_its_name(service):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("rollout-3", "rollout-3 of service default/demo measured nothing"), ("rollout-9", "rollout rollout-9 of .* not")],
+    [
+        ("rollout-3", "rollout-3 of service default/demo measured nothing"),
+        ("rollout-9", "rollout rollout-9 of .* not"),
+    ],
 )
 def test_a_rollout_that_is_unknown_or_measured_nothing_is_refused(service, name, message):
     with pytest.raises(InputError, match=message):
@@ -82,7 +96,9 @@ def test_a_report_overwrites_only_reports(tmp_path, name, content, refused):
 
 
 def test_an_explanation_has_a_decomposition_per_traffic_condition(service):
-    explanation = explain_run(HERE, QUIET, ExplainRequest("rollout-1", weights_gb=1.5, bandwidth_gb_s=300.0))
+    explanation = explain_run(
+        HERE, QUIET, ExplainRequest("rollout-1", weights_gb=1.5, bandwidth_gb_s=300.0)
+    )
     assert len(explanation.decompositions) == len(explanation.analysis.cells)
     assert explanation.decompositions[0].floor.step_ms == pytest.approx(5.0)
 

@@ -39,11 +39,19 @@ class Service:
 def down(monkeypatch):
     def run(*services, **asked):
         services_by_name = {service.name: service for service in services}
-        monkeypatch.setattr(module, "known_services", lambda namespace: [("chat", name) for name in services_by_name])
-        monkeypatch.setattr(module, "LocalSession", lambda namespace, name, console: services_by_name[name])
+        monkeypatch.setattr(
+            module,
+            "known_services",
+            lambda namespace: [("chat", name) for name in services_by_name],
+        )
+        monkeypatch.setattr(
+            module, "LocalSession", lambda namespace, name, console: services_by_name[name]
+        )
         monkeypatch.setattr(module, "stop_orphans", lambda: ("orphan",))
         monkeypatch.setattr(
-            module, "unfinished_operation", lambda entries: SimpleNamespace(id="rollout-1") if entries else None
+            module,
+            "unfinished_operation",
+            lambda entries: SimpleNamespace(id="rollout-1") if entries else None,
         )
         return module.down(Place(), None, LocalDownRequest(every=True, **asked))
 

@@ -16,7 +16,9 @@ from mpctl.platform.local.state_files import log_path
 @pytest.fixture
 def read(tmp_path, monkeypatch):
     platform = SimpleNamespace(directory=tmp_path, desired=lambda: SimpleNamespace(route="arm-1"))
-    monkeypatch.setattr(module, "open_local", lambda place, console, name: SimpleNamespace(platform=platform))
+    monkeypatch.setattr(
+        module, "open_local", lambda place, console, name: SimpleNamespace(platform=platform)
+    )
     for arm, text in (("arm-1", "a\nb\nc\n"), ("arm-2", "")):
         path = log_path(tmp_path, arm)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,12 @@ def test_a_sound_service_is_watched_in_silence():
     assert events == []
     record = exposition.record(watched)
     conditions = {c["type"]: c["status"] for c in record["conditions"]}
-    assert conditions == {"Ready": "True", "Reconciling": "False", "Stalled": "False", "AnswersRight": "True"}
+    assert conditions == {
+        "Ready": "True",
+        "Reconciling": "False",
+        "Stalled": "False",
+        "AnswersRight": "True",
+    }
     assert record["reference"] == "rollout-1"
     text = exposition.metrics(watcher)
     assert 'mpctl_watch_pays{namespace="chat",inference_service="svc"} 1' in text
@@ -59,7 +64,11 @@ def test_a_speculation_that_is_known_to_fail_on_the_running_release_is_named_unt
     watcher, events = watch(session, policy=replace(ACTS, sentinel_s=0.0))
     rounds(watcher, 5)
     (event,) = events
-    assert (event.reason, event.finding, event.command) == ("KnownBad", True, "mpctl rollback svc -n chat")
+    assert (event.reason, event.finding, event.command) == (
+        "KnownBad",
+        True,
+        "mpctl rollback svc -n chat",
+    )
     assert "known-bad-kb01" in event.text
     assert "vllm/vllm-openai" not in event.text
     assert "known-bad-kb05" in exposition.record(*watcher.watched.values())["knownBad"]
@@ -93,7 +102,11 @@ def test_a_fallback_is_a_recorded_operation_with_its_cause_and_its_way_back():
     assert events[1].revert == "mpctl rollback svc --to-revision 2 -n chat"
     assert events[1].reference == "rollout-1"
     last = session.memory.operations()[-1]
-    assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLBACK, "watch", Ending.ROLLED_BACK)
+    assert (last.plan.kind, last.plan.by, last.ending) == (
+        Kind.ROLLBACK,
+        "watch",
+        Ending.ROLLED_BACK,
+    )
     assert last.detail.startswith("watch: NoDrafts: no draft in")
     session.engine.speculates = False
     rounds(watcher, 3)
@@ -120,7 +133,9 @@ def test_after_a_fallback_the_signal_says_so_until_somebody_acknowledges_it():
     (watched,) = watcher.watched.values()
     assert watched.assessment.signal is Signal.FELL_BACK
     text = watched.assessment.text
-    assert re.match(r"fell back from ngram .* to none at 20\S+ \(rollback-2\): NoDrafts: no draft in", text)
+    assert re.match(
+        r"fell back from ngram .* to none at 20\S+ \(rollback-2\): NoDrafts: no draft in", text
+    )
     assert text.endswith("'mpctl rollout svc --spec ngram -n chat' measures it again")
     conditions = {c["type"]: c for c in exposition.record(watched)["conditions"]}
     assert (conditions["Ready"]["status"], conditions["Stalled"]["status"]) == ("False", "True")
@@ -172,7 +187,9 @@ def test_the_command_of_the_event_reverts_the_fallback():
 
 def test_the_better_spec_is_tried_again_behind_the_gate_after_the_cool_down():
     session = promoted()
-    watcher, events = watch(session, policy=WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0, re_arm=True))
+    watcher, events = watch(
+        session, policy=WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0, re_arm=True)
+    )
     rounds(watcher, 2)
     session.engine.share = BAD
     rounds(watcher, 1)
@@ -186,10 +203,15 @@ def test_the_better_spec_is_tried_again_behind_the_gate_after_the_cool_down():
     assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLOUT, "watch", Ending.PROMOTED)
     assert '"ngram"' in session.memory.disk.text
     first = session.memory.operations()[0].plan
-    assert (last.plan.workload, last.plan.policy) == (first.workload, first.policy)  # measured and judged as before
+    assert (last.plan.workload, last.plan.policy) == (
+        first.workload,
+        first.policy,
+    )  # measured and judged as before
     session.engine.share = BAD
     rounds(watcher, 2)
-    assert watcher.watched["chat", "svc"].decision.act is WatchAct.HOLD  # the cool-down, so that it does not swing
+    assert (
+        watcher.watched["chat", "svc"].decision.act is WatchAct.HOLD
+    )  # the cool-down, so that it does not swing
 
 
 @pytest.mark.parametrize("why", ["connection refused", "vllm:generation_tokens_total is nan"])
@@ -385,7 +407,9 @@ def slow_service(name):
 
 def test_an_engine_that_does_not_answer_delays_the_judgement_of_no_other_service():
     slow, session = slow_service("slow"), promoted()
-    watcher, events = watch(session, slow, policy=replace(ACTS, fleet_share=1.0), readers=Readers(1.0))
+    watcher, events = watch(
+        session, slow, policy=replace(ACTS, fleet_share=1.0), readers=Readers(1.0)
+    )
     rounds(watcher, 3)
     assert watcher.watched["chat", "svc"].assessment.signal is Signal.HEALTHY
     late = watcher.watched["chat", "slow"].assessment
@@ -451,13 +475,18 @@ def test_a_ledger_that_is_not_read_again_in_time_holds_every_action(monkeypatch)
     session.engine.share = BAD
     rounds(watcher, 2)
     (watched,) = watcher.watched.values()
-    assert (watched.decision.act, watched.facts.busy) == (WatchAct.HOLD, "the ledger was not read within 1 s")
+    assert (watched.decision.act, watched.facts.busy) == (
+        WatchAct.HOLD,
+        "the ledger was not read within 1 s",
+    )
     assert "FellBack" not in reasons(events)
     answers.set()
     watcher.close()
 
 
-def test_a_service_that_is_not_listed_for_a_moment_keeps_its_pause_after_a_failed_action(monkeypatch):
+def test_a_service_that_is_not_listed_for_a_moment_keeps_its_pause_after_a_failed_action(
+    monkeypatch,
+):
     session, listed = promoted(), []
     watcher, _ = watch(session)
     watcher._services = lambda: listed
@@ -511,7 +540,9 @@ def test_the_watchs_own_page_has_nothing_that_an_engine_said_and_a_few_lines_per
 def loads_weights(monkeypatch):
     """The method of the reference loads weights: a lookup's acceptance may well be zero."""
     read = Reference.from_record
-    monkeypatch.setattr(Reference, "from_record", lambda record: replace(read(record), lookup=False))
+    monkeypatch.setattr(
+        Reference, "from_record", lambda record: replace(read(record), lookup=False)
+    )
 
 
 @pytest.mark.usefixtures("loads_weights")
@@ -532,7 +563,10 @@ def test_an_engine_whose_acceptance_fell_to_zero_is_restarted_and_keeps_its_spec
     session.engine.accepts = 1.0  # as the fault ends with the process
     rounds(watcher, 20)
     (watched,) = watcher.watched.values()
-    assert (watched.assessment.signal, watched.facts.reference.operation) == (Signal.HEALTHY, "rollout-1")
+    assert (watched.assessment.signal, watched.facts.reference.operation) == (
+        Signal.HEALTHY,
+        "rollout-1",
+    )
     assert reasons(events)[2:] == ["Healthy"]  # ends the finding for its receivers
     rollback.run(session, RollbackRequest())
     assert session.memory.disk.text == MANIFEST
@@ -551,7 +585,9 @@ def test_where_a_restart_does_not_help_the_next_rung_is_taken_without_the_cool_d
 
 def refusing_fresh_engines(act):
     def refuse(arm, **more):
-        if "# restarted" in getattr(arm, "arm", arm).manifest:  # a check has a demand, which names its arm
+        if (
+            "# restarted" in getattr(arm, "arm", arm).manifest
+        ):  # a check has a demand, which names its arm
             raise Refused("no capacity for one more engine")
         return act(arm, **more)
 
@@ -559,7 +595,9 @@ def refusing_fresh_engines(act):
 
 
 @pytest.mark.usefixtures("loads_weights")
-def test_where_a_restart_fails_or_is_refused_the_service_stays_as_it_was_and_falls_back(monkeypatch):
+def test_where_a_restart_fails_or_is_refused_the_service_stays_as_it_was_and_falls_back(
+    monkeypatch,
+):
     for fault in ("start", "check"):
         session = promoted()
         before = session.memory.disk.text
@@ -567,7 +605,9 @@ def test_where_a_restart_fails_or_is_refused_the_service_stays_as_it_was_and_fal
         rounds(watcher, 2)
         session.engine.accepts = 0.0
 
-        monkeypatch.setattr(session.platform, fault, refusing_fresh_engines(getattr(session.platform, fault)))
+        monkeypatch.setattr(
+            session.platform, fault, refusing_fresh_engines(getattr(session.platform, fault))
+        )
         rounds(watcher, 1)
         assert reasons(events)[:2] == ["StepToZero", "RestartedFailed"]
         assert "no capacity for one more engine" in events[1].text
@@ -627,7 +667,10 @@ def test_a_service_whose_ledger_was_never_read_is_not_healthy(monkeypatch):
     monkeypatch.setattr(watcher, "_facts_of", lambda _: "the ledger was not read within 5 s")
     rounds(watcher, 2)
     (watched,) = watcher.watched.values()
-    assert (watched.assessment.signal, watched.assessment.text) == (Signal.BLIND, "the ledger was not read within 5 s")
+    assert (watched.assessment.signal, watched.assessment.text) == (
+        Signal.BLIND,
+        "the ledger was not read within 5 s",
+    )
     assert reasons(events) == []
 
 

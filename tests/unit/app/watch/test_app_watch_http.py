@@ -17,7 +17,10 @@ from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.speculation_status import StatusWriter
 
-OBJECT = {"metadata": {"name": "svc", "uid": "u1", "generation": 1, "resourceVersion": "1"}, "items": []}
+OBJECT = {
+    "metadata": {"name": "svc", "uid": "u1", "generation": 1, "resourceVersion": "1"},
+    "items": [],
+}
 
 
 class Api:
@@ -32,7 +35,9 @@ class Api:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 api.requests.append((self.command, self.path.partition("?")[0]))
                 code = api.codes.pop(0) if api.codes else 200
-                body = json.dumps(OBJECT if code == 200 else {"kind": "Status", "code": code, "message": "no"}).encode()
+                body = json.dumps(
+                    OBJECT if code == 200 else {"kind": "Status", "code": code, "message": "no"}
+                ).encode()
                 self.send_response(code)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))

@@ -24,7 +24,9 @@ def rules(found, kinds=("Role", "ClusterRole")):
 
 
 def writes(found):
-    granted = {(r, verb) for rule in rules(found) for r in rule["resources"] for verb in rule["verbs"]}
+    granted = {
+        (r, verb) for rule in rules(found) for r in rule["resources"] for verb in rule["verbs"]
+    }
     return {pair for pair in granted if pair[1] not in ("get", "list", "watch")}
 
 
@@ -47,7 +49,9 @@ def test_reporting_may_write_nothing_but_the_leaders_lease_and_its_own_reports()
 def test_acting_has_the_operators_role():
     assert ("inferenceservices", "update") in writes(made(ACTS))
     assert ("Role", "mpctl-watch.mpctl-system") in made(ACTS)
-    assert not [r for r in rules(made(ACTS)) if "*" in (*r["verbs"], *r["resources"], *r["apiGroups"])]
+    assert not [
+        r for r in rules(made(ACTS)) if "*" in (*r["verbs"], *r["resources"], *r["apiGroups"])
+    ]
 
 
 def test_the_container_has_no_rights_and_cannot_write():
@@ -62,16 +66,19 @@ def test_the_container_has_no_rights_and_cannot_write():
 
 def test_the_objects_belong_together():
     found = made(ACTS, namespace=None, prometheus="http://prometheus:9090")
-    assert [o["roleRef"]["name"] for (kind, _), o in found.items() if kind == "ClusterRoleBinding"] == [
-        "mpctl-watch.mpctl-system"
-    ]
+    assert [
+        o["roleRef"]["name"] for (kind, _), o in found.items() if kind == "ClusterRoleBinding"
+    ] == ["mpctl-watch.mpctl-system"]
     labels = found["Deployment", "mpctl-watch"]["spec"]["template"]["metadata"]["labels"]
     for kind in ("NetworkPolicy", "PodMonitor", "PodDisruptionBudget"):
         spec = found[kind, "mpctl-watch"]["spec"]
         selector = spec.get("podSelector") or spec["selector"]
         assert selector["matchLabels"].items() <= labels.items()
     assert found["ConfigMap", "mpctl-watch"]["data"] == {"watch.yaml": ACTS}
-    assert next(iter(yaml.safe_load_all(to_yaml(list(found.values())))))["kind"] == "CustomResourceDefinition"
+    assert (
+        next(iter(yaml.safe_load_all(to_yaml(list(found.values())))))["kind"]
+        == "CustomResourceDefinition"
+    )
 
 
 def test_the_container_runs_a_command_that_exists():
@@ -104,7 +111,9 @@ def test_a_slow_start_is_no_reason_to_kill_the_watch():
 
 def test_the_webhook_of_the_installed_watch_comes_from_a_secret():
     objects_ = made(webhook_secret="pager")
-    (container,) = objects_["Deployment", "mpctl-watch-ml"]["spec"]["template"]["spec"]["containers"]
+    (container,) = objects_["Deployment", "mpctl-watch-ml"]["spec"]["template"]["spec"][
+        "containers"
+    ]
     env = {e["name"]: e.get("valueFrom", {}).get("secretKeyRef") for e in container["env"]}
     assert env["MPCTL_WEBHOOK"] == {"name": "pager", "key": "url"}
     assert "pager" not in str(made())
@@ -121,11 +130,16 @@ def test_the_watch_lives_in_a_namespace_of_its_own_and_its_rights_are_in_the_wat
     assert home["metadata"]["name"] == "mpctl-system"
 
 
-@pytest.mark.parametrize(("watched", "home"), [("ml", "ml"), (None, "ml"), ("mpctl-system", "mpctl-system")])
+@pytest.mark.parametrize(
+    ("watched", "home"), [("ml", "ml"), (None, "ml"), ("mpctl-system", "mpctl-system")]
+)
 def test_a_home_whose_users_could_act_as_the_watch_is_refused_unless_asked_for(watched, home):
     with pytest.raises(InputError, match=f"namespace {home} is watched: whoever has the role edit"):
         objects(WatchInstallRequest(watched, "mpctl:1", home=home), ACTS)
-    kinds = {o["kind"] for o in objects(WatchInstallRequest(watched, "mpctl:1", home=home, shared_home=True), ACTS)}
+    kinds = {
+        o["kind"]
+        for o in objects(WatchInstallRequest(watched, "mpctl:1", home=home, shared_home=True), ACTS)
+    }
     assert "Deployment" in kinds
     assert "Namespace" not in kinds  # it exists, with labels of its own
 
@@ -133,15 +147,25 @@ def test_a_home_whose_users_could_act_as_the_watch_is_refused_unless_asked_for(w
 def test_watches_of_two_namespaces_share_a_home_without_overwriting_each_other():
     def keys(namespace):
         documents = objects(WatchInstallRequest(namespace, "mpctl:1"), ACTS)
-        return {(o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in documents}
+        return {
+            (o["kind"], o["metadata"].get("namespace"), o["metadata"]["name"]) for o in documents
+        }
 
-    assert {kind for kind, *_ in keys("ml") & keys("chat")} == {"CustomResourceDefinition", "Namespace"}
-    assert {kind for kind, *_ in keys("ml") & keys(None)} == {"CustomResourceDefinition", "Namespace"}
+    assert {kind for kind, *_ in keys("ml") & keys("chat")} == {
+        "CustomResourceDefinition",
+        "Namespace",
+    }
+    assert {kind for kind, *_ in keys("ml") & keys(None)} == {
+        "CustomResourceDefinition",
+        "Namespace",
+    }
 
 
 def test_a_watch_that_no_longer_falls_back_loses_the_operators_rights():
     acts, reports = (objects(WatchInstallRequest("ml", "mpctl:1"), policy) for policy in (ACTS, ""))
-    assert [(o["kind"], o["metadata"]) for o in acts] == [(o["kind"], o["metadata"]) for o in reports]
+    assert [(o["kind"], o["metadata"]) for o in acts] == [
+        (o["kind"], o["metadata"]) for o in reports
+    ]
 
 
 def test_named_secrets_alone_are_readable_and_that_of_sentinels_writable():

@@ -28,7 +28,13 @@ GONE = object()
 
 def paths_of(value, path=()):
     """The path of every value below a JSON object."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in items:
         yield (*path, key)
         yield from paths_of(inner, (*path, key))
@@ -55,7 +61,13 @@ class OddApi(FakeApi):
         self.context, self.plural, self.path, self.odd = "test", "", (), None
         disk = disk_after_promotion().copy()
         service = safe_load(disk.text)
-        service["metadata"] |= {"name": "odd", "uid": "u", "generation": 1, "resourceVersion": "1", "annotations": {}}
+        service["metadata"] |= {
+            "name": "odd",
+            "uid": "u",
+            "generation": 1,
+            "resourceVersion": "1",
+            "annotations": {},
+        }
         self.objects["inferenceservices", "odd"] = service
         store = KubernetesStore(self, "chat", "odd", "somebody@here")
         for revision in disk.revisions:
@@ -78,7 +90,10 @@ class OddApi(FakeApi):
         return self.answer(kind, super().get(kind, name, namespace))
 
     def list(self, kind, namespace=None, *, labels="", fields=""):
-        return [self.answer(kind, item) for item in super().list(kind, namespace, labels=labels, fields=fields)]
+        return [
+            self.answer(kind, item)
+            for item in super().list(kind, namespace, labels=labels, fields=fields)
+        ]
 
     def apply(self, kind, body, *, force=False, subresource=None):
         if kind is not SPECULATION_STATUS:
@@ -114,7 +129,9 @@ class Both:
         self.published, self.warnings = [], []
         self.clock = self.healthy.memory.context.clock
         now = lambda: self.clock.now().timestamp()  # noqa: E731
-        self.publisher = Publisher(Writer(API, self.published), now, lambda: "now", self.warnings.append)
+        self.publisher = Publisher(
+            Writer(API, self.published), now, lambda: "now", self.warnings.append
+        )
         self.verdicts = VerdictPages(lambda: [other, self.healthy], now, self.warnings.append)
 
     def go(self, count=3):
@@ -133,7 +150,9 @@ class Both:
         assert "svc" in self.published
         status, text = self.verdicts.page("/v1/services/chat/svc/verdict", None)
         assert (status, json.loads(text)["serves"]) == (200, True)
-        assert 'mpctl_watch_finding{namespace="chat",inference_service="svc"} 0' in metrics(self.watcher)
+        assert 'mpctl_watch_finding{namespace="chat",inference_service="svc"} 0' in metrics(
+            self.watcher
+        )
         assert json.dumps([record(watched) for watched in self.watcher.watched.values()])
 
 
@@ -168,7 +187,11 @@ def test_a_setting_that_kubectl_edit_removes_is_refused_to_flagger_within_a_minu
     both = Both(OddSession(promoted().engine))
     both.go()
     assert flagger(both) == 200
-    API.plural, API.path, API.odd = "inferenceservices", ("spec", "predictor", "containers", 0, "args"), ["--port=8080"]
+    API.plural, API.path, API.odd = (
+        "inferenceservices",
+        ("spec", "predictor", "containers", 0, "args"),
+        ["--port=8080"],
+    )
     both.clock.sleep(60.0)
     both.verdicts.read_due()
     assert flagger(both) == 403
@@ -204,7 +227,9 @@ def test_an_answer_without_a_generation_is_a_warning_that_names_the_service():
 def test_a_fault_of_the_watch_on_one_service_is_reported_once_by_name(odd):
     def source(sessions, readers, monotonic):
         return {
-            (s.namespace, s.name): Reading(monotonic(), odd if s.name == "odd" else s.counters().engines, {}, 1)
+            (s.namespace, s.name): Reading(
+                monotonic(), odd if s.name == "odd" else s.counters().engines, {}, 1
+            )
             for s in sessions
         }
 
@@ -241,7 +266,9 @@ def test_the_end_of_the_process_is_not_taken_for_an_odd_answer():
         both.go(1)
 
 
-@pytest.mark.parametrize("odd", [*ODD, {"metadata": []}, {"metadata": {"name": [], "namespace": "chat"}}], ids=str)
+@pytest.mark.parametrize(
+    "odd", [*ODD, {"metadata": []}, {"metadata": {"name": [], "namespace": "chat"}}], ids=str
+)
 def test_an_object_that_is_no_service_hides_no_service_of_a_listing(odd):
     def list_(kind, namespace=None, **_):
         return (

@@ -23,7 +23,10 @@ PAGES = {
     "many-series": "".join(f'{COUNTER}{{engine="{number}"}} 1\n' for number in range(200_000)),
     "many-labels": COUNTER + "{" + ",".join(f'l{number}="1"' for number in range(10**6)) + "} 1\n",
     # The largest pages that are read at all, slow to parse.
-    "labels-in-limit": COUNTER + "{" + ",".join(f'l{number}="1"' for number in range(150_000)) + "} 1\n",
+    "labels-in-limit": COUNTER
+    + "{"
+    + ",".join(f'l{number}="1"' for number in range(150_000))
+    + "} 1\n",
     "series-in-limit": "".join(f'{COUNTER}{{engine="{number}"}} 1\n' for number in range(40_000)),
     "escapes-in-limit": COUNTER + '{a="' + "\\\\" * (MIB - 64) + '"} 1\n',
 }
@@ -83,7 +86,9 @@ def hostile():
 
 def test_pages_of_16_mb_200_000_series_and_1_000_000_labels_delay_no_other_service(hostile):
     session = promoted()
-    watcher, events = watch(session, *hostile, readers=Readers(10.0), policy=replace(ACTS, fleet_share=1.0))
+    watcher, events = watch(
+        session, *hostile, readers=Readers(10.0), policy=replace(ACTS, fleet_share=1.0)
+    )
     began = time.process_time()
     rounds(watcher, 3)
     cpu_s = (time.process_time() - began) / 3

@@ -37,7 +37,10 @@ def published(policy=None):
     watcher, events = watch(session, policy=policy or WatchPolicy())
     clock = session.memory.context.clock
     publisher = Publisher(
-        writer, lambda: clock.now().timestamp(), lambda: clock.now().strftime("%H:%M:%S"), warnings.append
+        writer,
+        lambda: clock.now().timestamp(),
+        lambda: clock.now().strftime("%H:%M:%S"),
+        warnings.append,
     )
 
     def go(count=1):
@@ -58,8 +61,16 @@ def statuses(status):
 def test_a_status_is_written_when_it_changes_and_now_and_then():
     _, writer, _, go = published(WatchPolicy(sentinel_s=0.0))
     go(2)
-    assert statuses(writer.statuses[0]) == {"Ready": "Unknown", "Reconciling": "False", "Stalled": "False"}
-    assert statuses(writer.statuses[-1]) == {"Ready": "True", "Reconciling": "False", "Stalled": "False"}
+    assert statuses(writer.statuses[0]) == {
+        "Ready": "Unknown",
+        "Reconciling": "False",
+        "Stalled": "False",
+    }
+    assert statuses(writer.statuses[-1]) == {
+        "Ready": "True",
+        "Reconciling": "False",
+        "Stalled": "False",
+    }
     assert writer.statuses[-1]["reference"] == "rollout-1"
     before = len(writer.statuses)
     go(10)
@@ -95,7 +106,9 @@ def test_a_status_that_cannot_be_written_is_reported_and_written_later():
         *["event FellBack of chat/svc not written: the API server answered 500"],
         *["status of chat/svc not written: the API server answered 500"],
     ]
-    assert session.memory.operations()[-1].plan.by == "watch"  # what the watch does depends on none of it
+    assert (
+        session.memory.operations()[-1].plan.by == "watch"
+    )  # what the watch does depends on none of it
     writer.why = ""
     go(1)
     assert writer.statuses[-1]["spec"] == "none"
@@ -104,7 +117,9 @@ def test_a_status_that_cannot_be_written_is_reported_and_written_later():
 def test_conditions_keep_the_time_of_their_last_change():
     first = since([{"type": "Ready", "status": "True"}], [], "1")
     same = since([{"type": "Ready", "status": "True", "reason": "Other"}], first, "2")
-    assert same == [{"type": "Ready", "status": "True", "reason": "Other", "lastTransitionTime": "1"}]
+    assert same == [
+        {"type": "Ready", "status": "True", "reason": "Other", "lastTransitionTime": "1"}
+    ]
     assert since([{"type": "Ready", "status": "False"}], same, "3")[0]["lastTransitionTime"] == "3"
 
 
@@ -138,19 +153,30 @@ def test_the_object_is_made_once_and_its_status_names_the_generation_that_was_se
     assert (status["observedGeneration"], status["conditions"][0]["observedGeneration"]) == (3, 3)
     writer.tell("ml", "qwen", "FellBack", "x" * 2000, "2026-01-01T00:00:00+00:00", warning=False)
     event = api.made[-1][2]
-    assert (event["involvedObject"]["uid"], event["type"], len(event["message"])) == ("u1", "Normal", 1000)
+    assert (event["involvedObject"]["uid"], event["type"], len(event["message"])) == (
+        "u1",
+        "Normal",
+        1000,
+    )
 
 
 def test_every_field_that_is_written_is_in_the_schema():
     _, writer, _, go = published()
     go(3)
-    schema = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    schema = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][
+        "status"
+    ]["properties"]
     assert writer.statuses[-1].keys() <= schema.keys()
-    assert writer.statuses[-1]["conditions"][0].keys() <= schema["conditions"]["items"]["properties"].keys()
+    assert (
+        writer.statuses[-1]["conditions"][0].keys()
+        <= schema["conditions"]["items"]["properties"].keys()
+    )
     assert json.dumps(definition())
 
 
 def test_an_event_of_the_watch_itself_has_no_service():
     writer = Writer()
-    Publisher(writer, lambda: 0.0, str, str).tell(WatchEvent("now", "-", "-", "error", "NotListed", "no answer"))
+    Publisher(writer, lambda: 0.0, str, str).tell(
+        WatchEvent("now", "-", "-", "error", "NotListed", "no answer")
+    )
     assert writer.told == []

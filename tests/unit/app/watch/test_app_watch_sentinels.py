@@ -39,7 +39,9 @@ def test_a_promotion_records_sentinels_and_the_watch_asks_them_in_silence():
     rounds(watcher, 45)
     watched, condition = state_of(watcher)
     assert (watched.guard.last, condition["status"], events) == (Check.RIGHT, "True", [])
-    assert session.engine.asked == [(False, 0)] * 3  # one every five minutes, without a salt and log probabilities
+    assert (
+        session.engine.asked == [(False, 0)] * 3
+    )  # one every five minutes, without a salt and log probabilities
     assert "mpctl_watch_answers_right{" in exposition.metrics(watcher)
     assert exposition.record(watched)["sentinelRequests"] == 3
 
@@ -72,7 +74,9 @@ def test_the_brake_of_the_fleet_holds_wrong_answers_too():
     assert "BrakeHolds" in reasons(events)
 
 
-@pytest.mark.parametrize("policy", [REPORTS, replace(ACTS, wrong_answers="notify")], ids=["reports", "notify"])
+@pytest.mark.parametrize(
+    "policy", [REPORTS, replace(ACTS, wrong_answers="notify")], ids=["reports", "notify"]
+)
 def test_without_leave_to_act_wrong_answers_are_reported(policy):
     session = promoted()
     watcher, events = watch(session, policy=policy)
@@ -82,7 +86,10 @@ def test_without_leave_to_act_wrong_answers_are_reported(policy):
     assert reasons(events) == ["WrongAnswers"]
     assert watched.decision.act is WatchAct.REPORT
     assert (condition["status"], condition["reason"]) == ("False", "WrongAnswers")
-    assert 'mpctl_watch_answers_right{namespace="chat",inference_service="svc"} 0' in exposition.metrics(watcher)
+    assert (
+        'mpctl_watch_answers_right{namespace="chat",inference_service="svc"} 0'
+        in exposition.metrics(watcher)
+    )
     session.engine.wrong = False
     rounds(watcher, 300)
     watched, condition = state_of(watcher)
@@ -120,7 +127,11 @@ def test_another_image_is_unverified_and_no_alarm_until_an_engine_without_specul
     session.engine.wrong = True
     rounds(watcher, 24)
     watched, condition = state_of(watcher)
-    assert (watched.guard.last, condition["status"], condition["reason"]) == (Check.UNVERIFIED, "Unknown", "Unverified")
+    assert (watched.guard.last, condition["status"], condition["reason"]) == (
+        Check.UNVERIFIED,
+        "Unknown",
+        "Unverified",
+    )
     assert condition["message"].startswith("image changed since the sentinels were recorded")
     assert reasons(events) == ["AnswersUnverified"]
     assert not session.engine.asked
@@ -197,6 +208,9 @@ def test_a_system_prompt_is_sealed_and_nowhere_else():
     session.memory.disk.records["rollout-1", RECORD] = {**record, "prefix": "of a lost Secret"}
     watcher, events = watch(session)
     rounds(watcher, 5)
-    assert state_of(watcher)[1]["message"] == "the system prompt that the sentinels begin with is not at hand"
+    assert (
+        state_of(watcher)[1]["message"]
+        == "the system prompt that the sentinels begin with is not at hand"
+    )
     assert json.dumps(record).count("Rename") == 0
     assert reasons(events) == ["AnswersUnverified"]

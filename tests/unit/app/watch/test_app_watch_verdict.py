@@ -12,7 +12,9 @@ from mpctl.errors import MpctlError
 
 PATH = "/v1/services/svc/verdict"
 FLAGGER = "/v1/flagger"
-HOOK = json.dumps({"name": "svc", "namespace": "chat", "phase": "Progressing", "metadata": {}}).encode()
+HOOK = json.dumps(
+    {"name": "svc", "namespace": "chat", "phase": "Progressing", "metadata": {}}
+).encode()
 
 
 class Clock:
@@ -27,7 +29,13 @@ class Watching:
     """Pages over sessions, and how often these were listed and read."""
 
     def __init__(self, *sessions):
-        self.sessions, self.clock, self.warnings, self.requests, self.why = sessions, Clock(), [], 0, ""
+        self.sessions, self.clock, self.warnings, self.requests, self.why = (
+            sessions,
+            Clock(),
+            [],
+            0,
+            "",
+        )
         self.pages = VerdictPages(self.listed, self.clock, self.warnings.append)
         for session in sessions:
             self.count_readings(session)
@@ -150,7 +158,10 @@ def test_wrong_and_ambiguous_names_learn_of_no_service():
     other = promoted()
     other.namespace = "elsewhere"
     watching = Watching(promoted(), other).after()
-    answers = {json.dumps(watching.asked(f"/v1/services/{name}/verdict")) for name in ("svc", "none", "chat/none")}
+    answers = {
+        json.dumps(watching.asked(f"/v1/services/{name}/verdict"))
+        for name in ("svc", "none", "chat/none")
+    }
     (answer,) = answers
     assert answer.startswith("[404, ")
     assert not [name for name in ("chat", "elsewhere", "svc") if name in answer]
@@ -169,7 +180,8 @@ def test_services_are_read_while_the_watch_waits_to_lead():
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: (
-        st.lists(inner) | st.dictionaries(st.sampled_from(["name", "namespace", "metadata", "service"]), inner)
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["name", "namespace", "metadata", "service"]), inner)
     ),
 )
 WATCHING = Watching(promoted()).after()

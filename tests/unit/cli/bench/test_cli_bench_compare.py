@@ -28,7 +28,9 @@ def test_the_arms_of_one_run_are_judged_as_they_were_when_it_was_measured(cli, m
 
     def interval(run):
         write_run("run.json", run)
-        rules = json.loads(cli("bench", "compare", "run.json", "-o", "json").out)["status"]["cells"][0]["rules"]
+        rules = json.loads(cli("bench", "compare", "run.json", "-o", "json").out)["status"][
+            "cells"
+        ][0]["rules"]
         actual_interval = next(r["interval"] for r in rules if r["rule"] == "throughput")
         return actual_interval["high"] - actual_interval["low"]
 
@@ -54,7 +56,9 @@ def test_comparing_two_runs_and_their_arms(cli):
     assert record["kind"] == "Measurement"
     assert record["status"]["cells"][0]["throughputRatio"]["value"] == pytest.approx(2.0)
     same = cli("bench", "compare", "friday.json:baseline", "monday.json:baseline", "-o", "json")
-    assert json.loads(same.out)["status"]["cells"][0]["throughputRatio"]["value"] == pytest.approx(1.0)
+    assert json.loads(same.out)["status"]["cells"][0]["throughputRatio"]["value"] == pytest.approx(
+        1.0
+    )
 
 
 def test_what_was_measured_differently_is_not_compared_unless_forced(cli):

@@ -29,7 +29,10 @@ def engine(refuses=lambda body: None):
             pass
 
         def do_GET(self):
-            page = {"/metrics": METRICS.read_bytes(), "/v1/models": b'{"data": [{"id": "demo"}]}'}.get(self.path, b"{}")
+            page = {
+                "/metrics": METRICS.read_bytes(),
+                "/v1/models": b'{"data": [{"id": "demo"}]}',
+            }.get(self.path, b"{}")
             self.reply(200, page)
 
         def do_POST(self):
@@ -60,8 +63,12 @@ def measure(cli, monkeypatch):
     monkeypatch.setattr("mpctl.platform.local.meter.LocalMeter.calibrate", lambda *arguments: None)
 
     def run(url, content, *options, name="log.jsonl"):
-        (cli.directory / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        return cli("bench", "--url", url, "--prompts", name, "--requests", "2", "--repeats", "1", *options)
+        (cli.directory / name).write_bytes(
+            content if isinstance(content, bytes) else content.encode()
+        )
+        return cli(
+            "bench", "--url", url, "--prompts", name, "--requests", "2", "--repeats", "1", *options
+        )
 
     return run
 
@@ -72,7 +79,15 @@ def lines(*records):
 
 def settings_of(bodies):
     """The bodies of requests without what mpctl sets."""
-    own = ("messages", "model", "stream", "stream_options", "temperature", "max_completion_tokens", "cache_salt")
+    own = (
+        "messages",
+        "model",
+        "stream",
+        "stream_options",
+        "temperature",
+        "max_completion_tokens",
+        "cache_salt",
+    )
     return [{name: value for name, value in body.items() if name not in own} for body in bodies]
 
 
@@ -96,15 +111,28 @@ SETTINGS = {
 def test_the_settings_and_the_earlier_reasoning_of_a_logged_request_are_sent(measure):
     def record(number):
         said = {"role": "assistant", "content": "7", "reasoning_content": "three and four"}
-        messages = [{"role": "user", "content": f"3+{number}?"}, said, {"role": "user", "content": "and one more?"}]
-        unsent = {"temperature": 0.6, "max_tokens": 64, "seed": 5, "stream": True, "logprobs": True, "model": "other"}
+        messages = [
+            {"role": "user", "content": f"3+{number}?"},
+            said,
+            {"role": "user", "content": "and one more?"},
+        ]
+        unsent = {
+            "temperature": 0.6,
+            "max_tokens": 64,
+            "seed": 5,
+            "stream": True,
+            "logprobs": True,
+            "model": "other",
+        }
         return {"messages": messages, **SETTINGS, **unsent}
 
     with engine() as server:
         done = measure(server.url, lines(*map(record, range(8))), "--max-tokens", "96")
     assert done.code == 0, done.err
     assert settings_of(server.received) == [SETTINGS] * len(server.received)
-    assert all(body["messages"][1]["reasoning_content"] == "three and four" for body in server.received)
+    assert all(
+        body["messages"][1]["reasoning_content"] == "three and four" for body in server.received
+    )
     assert {(body["model"], body["temperature"]) for body in server.received} == {("demo", 0.0)}
     assert {body["max_completion_tokens"] for body in server.received} == {96}
     (note,) = [line for line in done.err.splitlines() if "not sent" in line]
@@ -136,10 +164,15 @@ def test_further_settings_are_sent_as_they_are_written(measure, setting):
     assert "not sent" not in done.err
 
 
-@pytest.mark.parametrize("name", ["continue_final_message", "n", "functions", "min_tokens", "provider"])
+@pytest.mark.parametrize(
+    "name", ["continue_final_message", "n", "functions", "min_tokens", "provider"]
+)
 def test_a_setting_that_is_not_sent_is_counted_by_its_name(measure, name):
     with engine() as server:
-        requests = [{"body": {"messages": [{"role": "user", "content": f"q {n}"}], name: [1]}} for n in range(8)]
+        requests = [
+            {"body": {"messages": [{"role": "user", "content": f"q {n}"}], name: [1]}}
+            for n in range(8)
+        ]
         done = measure(server.url, lines(*requests))
     assert done.code == 0, done.err
     assert settings_of(server.received) == [{}] * len(server.received)
@@ -149,10 +182,13 @@ def test_a_setting_that_is_not_sent_is_counted_by_its_name(measure, name):
 def test_settings_of_other_servers_are_counted_by_their_names(measure):
     with engine() as server:
         records = [
-            {"prompt": f"p {n}", "parameters": {"top_p": 0.9}, "thinking": {"type": "enabled"}} for n in range(8)
+            {"prompt": f"p {n}", "parameters": {"top_p": 0.9}, "thinking": {"type": "enabled"}}
+            for n in range(8)
         ]
         done = measure(server.url, lines(*records))
-    assert "prompts of log: not sent: parameters in 8 requests, thinking in 8 requests\n" in done.err
+    assert (
+        "prompts of log: not sent: parameters in 8 requests, thinking in 8 requests\n" in done.err
+    )
 
 
 def sharegpt(*turns):
@@ -170,19 +206,36 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
         (sharegpt(), "conversations: no question of a user"),
         (sharegpt(("gpt", "only an answer")), "conversations: no question of a user"),
         (sharegpt(("human", " "), ("gpt", "yes?")), "conversations: no question of a user"),
-        ({"messages": [{"role": "system", "content": "Be brief"}]}, "messages: no question of a user"),
+        (
+            {"messages": [{"role": "system", "content": "Be brief"}]},
+            "messages: no question of a user",
+        ),
         ({"messages": [{"role": "user", "content": None}]}, "messages: no question of a user"),
-        ({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages: a part of type 'image_url' cannot be sent"),
-        ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "type 'input_audio' cannot be sent"),
-        ({**sharegpt(("human", "<image> What?"), ("gpt", "A cat")), "image": "cat.jpg"}, "image: cannot be sent"),
+        (
+            {"messages": [{"role": "user", "content": [IMAGE]}]},
+            "messages: a part of type 'image_url' cannot be sent",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+            "type 'input_audio' cannot be sent",
+        ),
+        (
+            {**sharegpt(("human", "<image> What?"), ("gpt", "A cat")), "image": "cat.jpg"},
+            "image: cannot be sent",
+        ),
         ({"prompt": "<video> What?", "videos": ["cat.mp4"]}, "videos: cannot be sent"),
-        (sharegpt(("human", "compare"), ("bing", "an answer"), ("human", "more")), "not the role 'bing'"),
+        (
+            sharegpt(("human", "compare"), ("bing", "an answer"), ("human", "more")),
+            "not the role 'bing'",
+        ),
         (sharegpt(("human", "compare"), ("bard", "an answer")), "not the role 'bard'"),
         ({"prompt": ""}, "prompt: needs a non-empty string"),
         ({"question": "how many?", "answer": "3"}, "instruction; its fields: question, answer"),
     ],
 )
-def test_a_record_without_a_request_is_left_out_and_counted_and_alone_refuses_the_file(measure, record, reason):
+def test_a_record_without_a_request_is_left_out_and_counted_and_alone_refuses_the_file(
+    measure, record, reason
+):
     with engine() as server:
         done = measure(server.url, lines(record, *ASKED, record))
         assert done.code == 0, done.err
@@ -198,25 +251,41 @@ def test_a_record_without_a_request_is_left_out_and_counted_and_alone_refuses_th
 
 def test_roles_and_calls_of_trainers_are_sent_as_those_of_the_api(measure):
     call = json.dumps({"name": "weather", "arguments": {"town": 1}})
-    turns = ("function_call", call), ("observation", '{"t": 3}'), ("gpt", "3 degrees"), ("human", "and tomorrow?")
+    turns = (
+        ("function_call", call),
+        ("observation", '{"t": 3}'),
+        ("gpt", "3 degrees"),
+        ("human", "and tomorrow?"),
+    )
     tools = json.dumps([{"name": "weather", "parameters": {}}])
     with engine() as server:
         records = [
-            {**sharegpt(("human", f"weather {n}?"), *turns), "tools": tools, "system": "Be brief"} for n in range(2)
+            {**sharegpt(("human", f"weather {n}?"), *turns), "tools": tools, "system": "Be brief"}
+            for n in range(2)
         ]
         done = measure(server.url, lines(*records), "--requests", "4")
     assert done.code == 0, done.err
     longest = max((body["messages"] for body in server.received), key=len)
-    assert [message["role"] for message in longest][:5] == ["system", "user", "assistant", "tool", "assistant"]
+    assert [message["role"] for message in longest][:5] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
     (sent_call,) = longest[2]["tool_calls"]
     assert sent_call["function"] == {"name": "weather", "arguments": '{"town": 1}'}
     assert sent_call["id"] == longest[3]["tool_call_id"]
-    assert server.received[0]["tools"] == [{"type": "function", "function": {"name": "weather", "parameters": {}}}]
+    assert server.received[0]["tools"] == [
+        {"type": "function", "function": {"name": "weather", "parameters": {}}}
+    ]
 
 
 @pytest.mark.parametrize("value", ["{}", "look it up", '{"name": 5}'])
 def test_a_call_that_no_engine_can_take_is_refused_with_its_line(measure, value):
-    record = sharegpt(("human", "weather?"), ("function_call", value), ("observation", "3"), ("gpt", "3 degrees"))
+    record = sharegpt(
+        ("human", "weather?"), ("function_call", value), ("observation", "3"), ("gpt", "3 degrees")
+    )
     with engine() as server:
         done = measure(server.url, lines(record, record))
     assert done.code == 2
@@ -228,15 +297,22 @@ def test_a_call_that_no_engine_can_take_is_refused_with_its_line(measure, value)
 @pytest.mark.parametrize("answers", ["model", "ai", "chatgpt", "Assistant"])
 def test_names_for_the_user_and_the_model_become_those_of_the_api(measure, role, answers):
     with engine() as server:
-        done = measure(server.url, lines(*(sharegpt((role, f"a {n}"), (answers, "b"), (role, "c")) for n in range(2))))
+        done = measure(
+            server.url,
+            lines(*(sharegpt((role, f"a {n}"), (answers, "b"), (role, "c")) for n in range(2))),
+        )
     assert done.code == 0, done.err
-    assert {message["role"] for body in server.received for message in body["messages"]} == {"user", "assistant"}
+    assert {message["role"] for body in server.received for message in body["messages"]} == {
+        "user",
+        "assistant",
+    }
 
 
 @pytest.mark.parametrize(
     "content",
     [
-        b'\xef\xbb\xbf{"prompt": "p 0"}\r\n' + b"".join(b'{"prompt": "p %d"}\r\n' % n for n in range(1, 8)),
+        b'\xef\xbb\xbf{"prompt": "p 0"}\r\n'
+        + b"".join(b'{"prompt": "p %d"}\r\n' % n for n in range(1, 8)),
         b"\xef\xbb\xbf" + json.dumps([{"prompt": f"p {n}"} for n in range(8)], indent=1).encode(),
         b"".join(b'{"prompt": "p %d"}\n\n' % n for n in range(8)).rstrip(),
     ],
@@ -246,7 +322,9 @@ def test_a_byte_order_mark_and_other_line_ends_change_nothing(measure, content):
     with engine() as server:
         done = measure(server.url, content)
     assert done.code == 0, done.err
-    assert {body["messages"][0]["content"] for body in server.received} <= {f"p {n}" for n in range(8)}
+    assert {body["messages"][0]["content"] for body in server.received} <= {
+        f"p {n}" for n in range(8)
+    }
 
 
 @pytest.mark.parametrize(
@@ -254,7 +332,9 @@ def test_a_byte_order_mark_and_other_line_ends_change_nothing(measure, content):
     [
         HALF,
         HALF.replace(b"\\ud83d", b"\\uDE00"),
-        HALF.replace(b'"prompt": ', b'"tools": [{"type": "function", "function": {"name": "f"}}], "prompt": '),
+        HALF.replace(
+            b'"prompt": ', b'"tools": [{"type": "function", "function": {"name": "f"}}], "prompt": '
+        ),
         b'{"request_body": "{\\"messages\\": [{\\"role\\": \\"user\\", \\"content\\": \\"\\\\ud83d %d\\"}]}"}\n',
     ],
 )
@@ -272,14 +352,22 @@ def test_half_a_surrogate_pair_is_replaced_and_counted(measure, line):
         ({"question_id": 1, "turns": ["first {}", "then?"]}, [("user", "first {}")]),
         (
             {
-                "conversation": [{"role": "user", "content": "q {}"}, {"role": "assistant", "content": "a"}],
+                "conversation": [
+                    {"role": "user", "content": "q {}"},
+                    {"role": "assistant", "content": "a"},
+                ],
                 "model": "m",
             },
             [("user", "q {}")],
         ),
         ({"instruction": "Sort {}", "input": "b a", "output": "a b"}, [("user", "Sort {}\n\nb a")]),
         (
-            {"instruction": "now {}", "input": "", "system": "Be brief", "history": [["hi", "yes?"]]},
+            {
+                "instruction": "now {}",
+                "input": "",
+                "system": "Be brief",
+                "history": [["hi", "yes?"]],
+            },
             [("system", "Be brief"), ("user", "hi"), ("assistant", "yes?"), ("user", "now {}")],
         ),
     ],
@@ -287,9 +375,14 @@ def test_half_a_surrogate_pair_is_replaced_and_counted(measure, line):
 )
 def test_formats_that_people_have_are_read(measure, record, messages):
     with engine() as server:
-        done = measure(server.url, "".join(json.dumps(record).replace("{}", str(n)) + "\n" for n in range(8)))
+        done = measure(
+            server.url, "".join(json.dumps(record).replace("{}", str(n)) + "\n" for n in range(8))
+        )
     assert done.code == 0, done.err
-    sent = [[(message["role"], message["content"]) for message in body["messages"]] for body in server.received]
+    sent = [
+        [(message["role"], message["content"]) for message in body["messages"]]
+        for body in server.received
+    ]
     assert [(role, text.replace("{}", "0")) for role, text in messages] in sent
     assert ("later questions without an answer in 8 requests" in done.err) == ("turns" in record)
 
@@ -342,7 +435,9 @@ def test_the_reason_quotes_no_short_message_of_a_conversation(measure, parts):
 
 
 def test_the_first_reason_is_shown_where_some_requests_are_answered(measure):
-    with engine(refuses=lambda body: "too long" if "2" in body["messages"][0]["content"] else None) as server:
+    with engine(
+        refuses=lambda body: "too long" if "2" in body["messages"][0]["content"] else None
+    ) as server:
         done = measure(server.url, lines(*({"prompt": f"prompt {n}"} for n in range(8))))
     assert done.code == 0, done.err
     assert "a request failed with HTTP 400: too long" in done.err

@@ -41,16 +41,34 @@ def asked(cli, monkeypatch):
         (("qwen", "--candidate", "other"), BenchRequest("qwen", candidate="other")),
         (("--spec", "ngram"), BenchRequest(speculation=SpeculationRequest("ngram"))),
         (
-            ("--spec", "eagle3", "--set", "a=1", "--set", "b=2", "--draft", "org/head", "--ignore", "x", "--gpu", "L4"),
+            (
+                "--spec",
+                "eagle3",
+                "--set",
+                "a=1",
+                "--set",
+                "b=2",
+                "--draft",
+                "org/head",
+                "--ignore",
+                "x",
+                "--gpu",
+                "L4",
+            ),
             BenchRequest(
-                speculation=SpeculationRequest("eagle3", ("a=1", "b=2"), draft="org/head", gpu="L4", ignored=("x",))
+                speculation=SpeculationRequest(
+                    "eagle3", ("a=1", "b=2"), draft="org/head", gpu="L4", ignored=("x",)
+                )
             ),
         ),
         (
             ("--spec", "eagle3", "--claim", "models", "--shared", "--kserve", "0.20"),
             BenchRequest(
                 speculation=SpeculationRequest(
-                    "eagle3", staging=StagingRequest(claim="models", claim_is_shared=True, kserve_version="0.20")
+                    "eagle3",
+                    staging=StagingRequest(
+                        claim="models", claim_is_shared=True, kserve_version="0.20"
+                    ),
                 )
             ),
         ),
@@ -64,23 +82,42 @@ def asked(cli, monkeypatch):
             BenchRequest(measurement=MeasurementRequest(prompts=("edits:3", "mine.jsonl"))),
         ),
         (
-            ("--concurrency", "1,8", "--rate", "2.5", "--temperature", "0,0.7", "--requests", "4", "--repeats", "2"),
+            (
+                "--concurrency",
+                "1,8",
+                "--rate",
+                "2.5",
+                "--temperature",
+                "0,0.7",
+                "--requests",
+                "4",
+                "--repeats",
+                "2",
+            ),
             BenchRequest(
                 measurement=MeasurementRequest(
-                    concurrency=(1, 8), requests_per_s=(2.5,), temperatures=(0.0, 0.7), requests=4, rounds=2
+                    concurrency=(1, 8),
+                    requests_per_s=(2.5,),
+                    temperatures=(0.0, 0.7),
+                    requests=4,
+                    rounds=2,
                 )
             ),
         ),
         (
             ("--max-time", "5m", "--max-tokens", "64", "--reuse-prompts", "--load", "local"),
             BenchRequest(
-                measurement=MeasurementRequest(time_limit_s=300.0, max_tokens=64, reuse_prompts=True, load="local")
+                measurement=MeasurementRequest(
+                    time_limit_s=300.0, max_tokens=64, reuse_prompts=True, load="local"
+                )
             ),
         ),
         (
             ("--policy", "strict.yaml", "--run", "mine.json", "--timeout", "20m"),
             BenchRequest(
-                measurement=MeasurementRequest(policy="strict.yaml"), run_file="mine.json", ready_timeout_s=1200.0
+                measurement=MeasurementRequest(policy="strict.yaml"),
+                run_file="mine.json",
+                ready_timeout_s=1200.0,
             ),
         ),
     ],
@@ -105,7 +142,9 @@ def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
     from mpctl.gate.assess import judge_run
 
     analysis, verdict = judge_run(small_run(0.5))
-    measured = BenchMeasurement(small_run(0.5), analysis, verdict, "bench-1.json.gz", 6, "all rounds are measured")
+    measured = BenchMeasurement(
+        small_run(0.5), analysis, verdict, "bench-1.json.gz", 6, "all rounds are measured"
+    )
     monkeypatch.setattr("mpctl.app.bench.measure.bench", lambda place, console, request: measured)
     done = cli("bench")
     assert done.code == 0
@@ -129,7 +168,10 @@ def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
         (("--set", "num_speculative_tokens=3"), "--set: needs --spec"),
         (("--url", "http://x", "--spec", "ngram"), "--spec: cannot be combined with --url"),
         (("svc", "--url", "http://x"), "--url: cannot be combined with the service svc"),
-        (("--candidate-url", "http://x", "--url", "http://x", "--candidate", "y"), "cannot be combined with"),
+        (
+            ("--candidate-url", "http://x", "--url", "http://x", "--candidate", "y"),
+            "cannot be combined with",
+        ),
     ],
 )
 def test_options_of_bench_that_exclude_each_other(cli, arguments, message):
@@ -156,7 +198,9 @@ def test_a_url_that_is_no_server(cli, url, message):
 def test_a_spec_may_be_a_file(asked, tmp_path):
     file = tmp_path / "best.json"
     file.write_text('{"method": "eagle3", "model": "org/head", "num_speculative_tokens": 4}')
-    assert asked("--spec", f"@{file}").speculation == SpeculationRequest("eagle3", config=f"@{file}")
+    assert asked("--spec", f"@{file}").speculation == SpeculationRequest(
+        "eagle3", config=f"@{file}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,12 @@ from mpctl import commands
 from mpctl.errors import NotPermitted
 from mpctl.platform.kubernetes.access.calls import RULES_REVIEW
 
-BUILT_IN = ("resource.k8s.io", "admissionregistration.k8s.io", "coordination.k8s.io", "discovery.k8s.io")
+BUILT_IN = (
+    "resource.k8s.io",
+    "admissionregistration.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+)
 CHAT = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -68,7 +73,9 @@ class Server:
 
     def list(self, kind, namespace=None, *, labels="", fields=""):
         if "." in kind.group and kind.group not in (*self.groups, *BUILT_IN):
-            raise NotPermitted(f"not allowed to list {kind.resource}")  # as RBAC answers for kinds that are unknown
+            raise NotPermitted(
+                f"not allowed to list {kind.resource}"
+            )  # as RBAC answers for kinds that are unknown
         items = [] if labels else self.objects.get(kind.plural, [])
         return [item for item in items if namespace in (None, item["metadata"].get("namespace"))]
 
@@ -76,12 +83,16 @@ class Server:
         return None
 
     def raw(self, path):
-        groups = [{"name": name, "versions": [{"version": "v1"}]} for name in (*self.groups, *BUILT_IN)]
+        groups = [
+            {"name": name, "versions": [{"version": "v1"}]} for name in (*self.groups, *BUILT_IN)
+        ]
         return json.dumps({"groups": groups}) if path == "/apis" else None
 
     def create(self, kind, body, **_more):
         everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-        return {"status": {"resourceRules": [everything]} if kind is RULES_REVIEW else {"allowed": True}}
+        return {
+            "status": {"resourceRules": [everything]} if kind is RULES_REVIEW else {"allowed": True}
+        }
 
 
 @pytest.fixture
@@ -91,7 +102,9 @@ def doctor(cli, monkeypatch):
     def ask(server):
         monkeypatch.setattr("mpctl.app.cluster.doctor.open_client", lambda place: server)
         done = cli("doctor", "-o", "json")
-        return [item for item in json.loads(done.out)["items"] if item["severity"] != "ok"], done.code
+        return [
+            item for item in json.loads(done.out)["items"] if item["severity"] != "ok"
+        ], done.code
 
     return ask
 
@@ -116,19 +129,32 @@ def test_every_gpu_in_use_by_another_namespace_too_is_an_update_that_cannot_star
 
 def test_a_deployment_whose_pod_no_node_takes_is_a_failure_with_its_reason(doctor):
     reason = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
-    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": reason}
+    scheduled = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": reason,
+    }
     waiting = built(POD, NAME="chat-1", WHERE="team", APP="chat", HOST="gpu-a")
     waiting["spec"].pop("nodeName")
     waiting["status"] = {"phase": "Pending", "conditions": [scheduled]}
     deployment = built(CHAT)
-    late = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
+    late = {
+        "type": "Progressing",
+        "status": "False",
+        "reason": "ProgressDeadlineExceeded",
+        "message": "timed out",
+    }
     deployment["status"] = {"conditions": [late]}
     (engine,) = deployment["spec"]["template"]["spec"]["containers"]
     engine["readinessProbe"] = {"tcpSocket": {"port": 8000}}
     found, code = doctor(Server(deployments=[deployment], nodes=[], pods=[waiting]))
     by_id = {f["id"]: f for f in found}
     assert code == 9 and {"not-ready", "probe-tcp"} <= by_id.keys()
-    assert reason in by_id["not-ready"]["cause"] and by_id["not-ready"]["subject"] == "Deployment team/chat"
+    assert (
+        reason in by_id["not-ready"]["cause"]
+        and by_id["not-ready"]["subject"] == "Deployment team/chat"
+    )
 
 
 def test_printed_kubectl_commands_name_the_cluster_of_the_call(doctor, monkeypatch):

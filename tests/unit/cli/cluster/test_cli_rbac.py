@@ -24,7 +24,17 @@ def test_roles_as_yaml_and_json_say_the_same(alone):
 
 
 def test_everybody_named_is_bound(alone):
-    done = alone("rbac", "-n", "chat", "--to", "group:ml", "--to", "user:ann", "--to", "serviceaccount:ci/bot")
+    done = alone(
+        "rbac",
+        "-n",
+        "chat",
+        "--to",
+        "group:ml",
+        "--to",
+        "user:ann",
+        "--to",
+        "serviceaccount:ci/bot",
+    )
     bindings = [d for d in yaml.safe_load_all(done.out) if d["kind"].endswith("Binding")]
     assert bindings
     assert [s["name"] for d in bindings for s in d["subjects"]] == ["ml", "ann", "bot"] * 3
@@ -33,7 +43,10 @@ def test_everybody_named_is_bound(alone):
 def test_a_role_for_everyone_is_printed_with_a_warning(alone):
     done = alone("rbac", "-n", "chat", "--to", "group:system:authenticated")
     assert done.code == 0
-    assert "group system:authenticated is every user and service account of the cluster" in " ".join(done.err.split())
+    assert (
+        "group system:authenticated is every user and service account of the cluster"
+        in " ".join(done.err.split())
+    )
 
 
 @pytest.mark.parametrize("place", ["variable", "file"])

@@ -12,7 +12,10 @@ from draft_samples import CONFIG, HEAD, SERVICE, listing
 @pytest.mark.parametrize("served", ["acme/support-bot", "Qwen/Qwen3-8B"])
 def test_a_served_name_says_nothing_of_the_weights(cli, served):
     path = cli.directory / "s3.yaml"
-    path.write_text(SERVICE.replace("hf://Qwen/Qwen3-8B", "s3://b/weights") + f"      - --served-model-name={served}\n")
+    path.write_text(
+        SERVICE.replace("hf://Qwen/Qwen3-8B", "s3://b/weights")
+        + f"      - --served-model-name={served}\n"
+    )
     head = listing(cli.directory, "head.txt", CONFIG, 1_600_000_000)
     asked = ("--spec", "eagle3", "--draft", HEAD, "--draft-listing", head, "-o", "json")
     done = cli("preflight", "-f", str(path), *asked)
@@ -25,7 +28,10 @@ def test_a_served_name_chooses_from_the_catalogue_only_where_it_stands_there(cli
     path = cli.directory / "s3.yaml"
     plain = SERVICE.replace("hf://Qwen/Qwen3-8B", "s3://b/weights")
     path.write_text(plain + "      - --served-model-name=Qwen/Qwen3-8B\n")
-    assert f"draft {HEAD}: first draft of Qwen/Qwen3-8B" in cli("render", "-f", str(path), "--spec", "eagle3").err
+    assert (
+        f"draft {HEAD}: first draft of Qwen/Qwen3-8B"
+        in cli("render", "-f", str(path), "--spec", "eagle3").err
+    )
     path.write_text(plain + "      - --served-model-name=acme/support-bot\n")
     refused = cli("render", "-f", str(path), "--spec", "eagle3")
     assert refused.code == 9
@@ -39,7 +45,15 @@ def test_the_choice_is_said_and_overruled(cli, service):
     assert f"draft {HEAD}: first draft of Qwen/Qwen3-8B for eagle3" in done.err
     assert HEAD in done.out
     other = cli(
-        "render", "-f", service, "--spec", "eagle3", "--draft", "org/other", "--set", "num_speculative_tokens=2"
+        "render",
+        "-f",
+        service,
+        "--spec",
+        "eagle3",
+        "--draft",
+        "org/other",
+        "--set",
+        "num_speculative_tokens=2",
     )
     assert '"model": "org/other"' in other.out
     assert "first draft" not in other.err
@@ -63,7 +77,19 @@ def test_a_target_in_fp8_gets_the_cards_k_for_it(cli, service):
 
 def test_a_listing_of_the_right_head_matches(cli, service):
     head = listing(cli.directory, "head.txt", CONFIG, 1_600_000_000)
-    done = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "L40S", "-o", "json")
+    done = cli(
+        "preflight",
+        "-f",
+        service,
+        "--spec",
+        "eagle3",
+        "--draft-listing",
+        head,
+        "--gpu",
+        "L40S",
+        "-o",
+        "json",
+    )
     body = json.loads(done.out)
     verdicts = {one["id"]: one["verdict"] for one in body["match"]}
     assert (verdicts["wrong-target"], verdicts["tokenizer-mismatch"]) == ("ok", "unknown")
@@ -72,7 +98,12 @@ def test_a_listing_of_the_right_head_matches(cli, service):
     assert body["kvPoolTokens"]["after"][1] < body["kvPoolTokens"]["before"][1]
     table = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head)
     assert "MATCH" in table.out
-    assert "kv-pool" in cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "L4").out
+    assert (
+        "kv-pool"
+        in cli(
+            "preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "L4"
+        ).out
+    )
 
 
 @pytest.mark.parametrize("flag", ["--quantization=fp8", "-q=bitsandbytes"])
@@ -80,11 +111,25 @@ def test_weights_that_the_engine_converts_are_not_taken_for_bf16(cli, flag):
     path = cli.directory / "big.yaml"
     path.write_text(SERVICE.replace("Qwen3-8B", "Qwen3-32B") + f"      - {flag}\n")
     head = listing(cli.directory, "head.txt", CONFIG, 1_600_000_000)
-    asked = ("--spec", "eagle3", "--draft", "o/head", "--draft-listing", head, "--gpu", "L40S", "-o", "json")
+    asked = (
+        "--spec",
+        "eagle3",
+        "--draft",
+        "o/head",
+        "--draft-listing",
+        head,
+        "--gpu",
+        "L40S",
+        "-o",
+        "json",
+    )
     body = json.loads(cli("preflight", "-f", str(path), *asked).out)
     assert body["kvPoolTokens"] is None
     assert "kv-pool-too-small" not in {one["id"] for one in body["findings"]}
-    assert any(one.startswith("kv-pool: not estimated: how much the target's weights") for one in body["unchecked"])
+    assert any(
+        one.startswith("kv-pool: not estimated: how much the target's weights")
+        for one in body["unchecked"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,7 +137,14 @@ def test_weights_that_the_engine_converts_are_not_taken_for_bf16(cli, flag):
     [
         ({"speculators_config": {"verifier": {"name_or_path": "Qwen/Qwen3-14B"}}}, "wrong-target"),
         ({"max_position_embeddings": 2048}, "draft-context"),
-        ({"architectures": ["Qwen3ForCausalLM"], "draft_vocab_size": None, "num_hidden_layers": 36}, "draft-kind"),
+        (
+            {
+                "architectures": ["Qwen3ForCausalLM"],
+                "draft_vocab_size": None,
+                "num_hidden_layers": 36,
+            },
+            "draft-kind",
+        ),
     ],
 )
 def test_a_listing_of_a_wrong_head_is_refused(cli, service, change, finding):
@@ -124,7 +176,18 @@ def test_a_directory_beside_the_manifest_is_a_path_and_is_read(cli, service):
 def test_a_head_that_drafts_in_one_pass_is_told_from_another(cli, method, draft, verdict, code):
     demo = Path(__file__).parents[4] / "scripts" / "demo_model" / draft / "config.json"
     head = listing(cli.directory, "head.txt", json.loads(demo.read_text()), 700_000)
-    asked = ("--spec", method, "--draft", "o/head", "--draft-listing", head, "--kserve", "0.20", "-o", "json")
+    asked = (
+        "--spec",
+        method,
+        "--draft",
+        "o/head",
+        "--draft-listing",
+        head,
+        "--kserve",
+        "0.20",
+        "-o",
+        "json",
+    )
     path = cli.directory / "s3.yaml"
     path.write_text(SERVICE.replace("hf://Qwen/Qwen3-8B", "s3://b/weights").replace("8192", "2048"))
     done = cli("preflight", "-f", str(path), *asked)
@@ -145,35 +208,48 @@ def test_a_path_that_was_not_read_is_said_and_why(cli, draft):
     unread = cli("preflight", "-f", str(path), "--spec", "eagle3", "--draft", draft)
     assert f"unchecked: files: {draft} was not read: a path from / is the pod's" in unread.err
     assert f"any other starts from {folder}" in unread.err
-    result = cli("preflight", "-f", str(path), "--spec", "eagle3", "--draft", "../scripts/demo/heads")
+    result = cli(
+        "preflight", "-f", str(path), "--spec", "eagle3", "--draft", "../scripts/demo/heads"
+    )
     assert result.code == 9
     assert "was not read" not in result.err
 
 
 def test_a_gpu_that_nobody_knows(cli, service):
     head = listing(cli.directory, "head.txt", CONFIG, 1_600_000_000)
-    done = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "Abacus")
+    done = cli(
+        "preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "Abacus"
+    )
     assert done.code == 2
     assert "known: L4" in done.err
 
 
-def test_a_head_published_for_another_target_is_refused_though_its_files_were_not_read(cli, service):
+def test_a_head_published_for_another_target_is_refused_though_its_files_were_not_read(
+    cli, service
+):
     head = "RedHatAI/Qwen3-32B-speculator.eagle3"
     arguments = ("-f", service, "--spec", "eagle3", "--draft", head, "--staging-mode", "engine")
     done = cli("render", *arguments)
     assert (done.code, done.out) == (9, "")
-    assert "[wrong-target] the head was trained for Qwen/Qwen3-32B, the target is Qwen/Qwen3-8B" in done.err
+    assert (
+        "[wrong-target] the head was trained for Qwen/Qwen3-32B, the target is Qwen/Qwen3-8B"
+        in done.err
+    )
     assert cli("render", *arguments, "--ignore", "wrong-target").code == 0
     right = cli("render", "-f", service, "--spec", "eagle3", "--kserve", "0.20")
     assert "wrong-target" not in right.err
 
 
 def test_a_draft_of_a_model_deployment_is_named_as_its_engine_loads_it(cli):
-    manifest = str(Path(__file__).parents[3] / "data" / "manifests" / "modelplane-model-deployment-v2.yaml")
+    manifest = str(
+        Path(__file__).parents[3] / "data" / "manifests" / "modelplane-model-deployment-v2.yaml"
+    )
     arguments = ("render", "-f", manifest, "--spec", "eagle3", "--draft", "hf://org/head:abc")
     done = cli(*arguments)
     assert done.code == 0, done.err
-    assert '"model\\": \\"org/head\\", \\"revision\\": \\"abc\\"' in done.out.replace('\\"model', '"model')
+    assert '"model\\": \\"org/head\\", \\"revision\\": \\"abc\\"' in done.out.replace(
+        '\\"model', '"model'
+    )
     assert "hf://" not in done.out
     refused = cli(*arguments, "--staging-mode", "storageUris", "--kserve", "0.20")
     assert refused.code == 2

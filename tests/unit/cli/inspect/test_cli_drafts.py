@@ -20,7 +20,8 @@ def test_the_table_of_drafts(cli):
     assert "raises KV per token" in result.err
     assert "vllm-test" in cli("drafts", "Qwen/Qwen3-8B", "-o", "wide").out
     assert (
-        cli("drafts", "Qwen/Qwen3-8B", "--method", "dspark", "-o", "name").out == "deepseek-ai/dspark_qwen3_8b_block7\n"
+        cli("drafts", "Qwen/Qwen3-8B", "--method", "dspark", "-o", "name").out
+        == "deepseek-ai/dspark_qwen3_8b_block7\n"
     )
 
 
@@ -65,17 +66,24 @@ def test_a_file_of_ones_own_wins_by_flag_variable_and_setting(cli, service):
     mine.write_text("targets:\n  Qwen/Qwen3-8B:\n    - {repo: ours/head, method: egle3}\n")
     done = cli(*plan)
     assert done.code == 2
-    assert f"{mine}:3: targets.Qwen/Qwen3-8B[0].method: 'egle3' is no method, did you mean eagle3?" in done.err
+    assert (
+        f"{mine}:3: targets.Qwen/Qwen3-8B[0].method: 'egle3' is no method, did you mean eagle3?"
+        in done.err
+    )
 
 
-@pytest.mark.parametrize("form", ["NVFP4A16", "MXFP8", "AutoRound", "W4A16-G128", "MLX-4bit", "unsloth-bnb-4bit"])
+@pytest.mark.parametrize(
+    "form", ["NVFP4A16", "MXFP8", "AutoRound", "W4A16-G128", "MLX-4bit", "unsloth-bnb-4bit"]
+)
 def test_a_quantised_form_has_the_drafts_of_its_model(cli, form):
     assert HEAD in cli("drafts", f"org/Qwen3-8B-{form}").out
 
 
 def test_a_day_that_is_none_in_a_table_of_drafts_is_named_with_its_line(cli):
     table = cli.directory / "mine.yaml"
-    table.write_text("targets:\n  Qwen/Qwen3-8B:\n  - repo: a/b\n    method: eagle3\n    when: 2026-02-30\n")
+    table.write_text(
+        "targets:\n  Qwen/Qwen3-8B:\n  - repo: a/b\n    method: eagle3\n    when: 2026-02-30\n"
+    )
     done = cli("drafts", "--drafts", str(table))
     assert done.code == 2
     assert f"{table}:5: targets.Qwen/Qwen3-8B[0].when: unknown field" in done.err

@@ -41,10 +41,18 @@ def recorded(cli):
     """A service with one finished rollout that recorded revisions 1 and 2, at the latter."""
     live = MANIFEST + "# two\n"
     directory = service_dir("default", "demo")
-    desired = Desired("demo", "default", live, 8000, "/", "python", "arm-1", {"arm-1": DesiredArm(live, 8001)})
+    desired = Desired(
+        "demo", "default", live, 8000, "/", "python", "arm-1", {"arm-1": DesiredArm(live, 8001)}
+    )
     write_json(directory / "desired.json", desired.to_record())
     store = LocalStore(directory, "ann@here")
-    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of(MANIFEST, 1), Manifest.of(live, 2), Spec("ngram"))
+    plan = Plan(
+        Kind.ROLLOUT,
+        Strategy.SIDE_BY_SIDE,
+        Manifest.of(MANIFEST, 1),
+        Manifest.of(live, 2),
+        Spec("ngram"),
+    )
     events = [
         (Event.OPENED, "", {"plan": plan.to_record()}),
         (Event.DONE, "record", {"revision": 1}),
@@ -54,10 +62,14 @@ def recorded(cli):
     last = None
     for event, step, data in events:
         now = datetime(2026, 1, 1, tzinfo=UTC)
-        last = Entry.after(last, at=now, operation="rollout-1", event=event, who="ann@here", step=step, data=data)
+        last = Entry.after(
+            last, at=now, operation="rollout-1", event=event, who="ann@here", step=step, data=data
+        )
         store.append(last)
     for number, text in enumerate((MANIFEST, live), start=1):
-        store.add_revision(Revision(number, text, "2026-01-01", "ann@here", "as found", Spec("none"), "rollout-1"))
+        store.add_revision(
+            Revision(number, text, "2026-01-01", "ann@here", "as found", Spec("none"), "rollout-1")
+        )
     return directory
 
 
@@ -100,7 +112,9 @@ SECRET = MANIFEST + "      env:\n      - name: HF_TOKEN\n        value: PLANTED\
 @pytest.mark.parametrize("form", ["yaml", "json", "table"])
 def test_a_revision_is_printed_without_its_secrets_unless_asked(cli, recorded, form):
     store = LocalStore(recorded, "ann@here")
-    store.add_revision(Revision(3, SECRET, "2026-01-01", "ann@here", "as found", Spec("none"), "rollout-1"))
+    store.add_revision(
+        Revision(3, SECRET, "2026-01-01", "ann@here", "as found", Spec("none"), "rollout-1")
+    )
     shown = cli("history", "--revision", "3", "-o", form)
     assert shown.code == 0
     assert "PLANTED" not in shown.out + shown.err
@@ -117,7 +131,9 @@ def test_a_revision_without_secrets_is_printed_byte_for_byte(cli, recorded):
 
 
 def test_the_changed_manifest_of_a_running_service_is_printed_without_its_secrets(cli, recorded):
-    desired = Desired("demo", "default", SECRET, 8000, "/", "python", "arm-1", {"arm-1": DesiredArm(SECRET, 8001)})
+    desired = Desired(
+        "demo", "default", SECRET, 8000, "/", "python", "arm-1", {"arm-1": DesiredArm(SECRET, 8001)}
+    )
     write_json(recorded / "desired.json", desired.to_record())
     render = ("render", "demo", "--spec", "ngram")
     shown = cli(*render)
@@ -147,7 +163,9 @@ problem: the supervisor is gone, port 8000 does not answer: mpctl local up demo 
 def test_the_whole_history(cli, recorded):
     days = age("2026-01-01", datetime.now(UTC))
     assert days.endswith("d")
-    assert re.sub(rf"\b{days} +", "OLD   ", cli("history").out).replace("AGE    ", "AGE   ") == HISTORY
+    assert (
+        re.sub(rf"\b{days} +", "OLD   ", cli("history").out).replace("AGE    ", "AGE   ") == HISTORY
+    )
 
 
 def test_names_carry_their_kind(cli, recorded):
@@ -155,7 +173,8 @@ def test_names_carry_their_kind(cli, recorded):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(-5, "0s"), (59, "59s"), (119, "119s"), (720, "12m"), (18000, "5h"), (259200, "3d")]
+    ("seconds", "text"),
+    [(-5, "0s"), (59, "59s"), (119, "119s"), (720, "12m"), (18000, "5h"), (259200, "3d")],
 )
 def test_an_age_is_written_as_kubectl_writes_it(seconds, text):
     now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -168,8 +187,12 @@ def test_the_history_shows_the_ratios_of_the_verdict_and_who_promoted_a_revision
         RuleResult(Outcome.PASS, "", 1.83, rule="throughput"),
         RuleResult(Outcome.PASS, "", 0.56, rule="time per token"),
     )
-    verdict = Verdict(Outcome.PROMOTE, (CellVerdict(Cell("edits", 1, 0.0), 1.0, Outcome.PROMOTE, rules),))
-    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a", 1), Manifest.of("b", 2), Spec("ngram"))
+    verdict = Verdict(
+        Outcome.PROMOTE, (CellVerdict(Cell("edits", 1, 0.0), 1.0, Outcome.PROMOTE, rules),)
+    )
+    plan = Plan(
+        Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a", 1), Manifest.of("b", 2), Spec("ngram")
+    )
     operation = Operation(
         "rollout-1",
         plan,
@@ -181,7 +204,13 @@ def test_the_history_shows_the_ratios_of_the_verdict_and_who_promoted_a_revision
     )
     revisions = tuple(
         Revision(
-            number, "text", "2026-01-01", "ann", f"candidate of rollout-{number - 1}", None, f"rollout-{number - 1}"
+            number,
+            "text",
+            "2026-01-01",
+            "ann",
+            f"candidate of rollout-{number - 1}",
+            None,
+            f"rollout-{number - 1}",
         )
         for number in (2, 3)
     )
@@ -213,7 +242,10 @@ def test_a_purge_deletes_what_was_recorded_and_leaves_the_service(cli, recorded)
     before = (recorded / "desired.json").read_bytes()
     done = cli("history", "--purge", "--yes")
     assert done.code == 0, done.err
-    assert "deleted 2 revisions, 4 ledger entries, 1 record of measurements, 1 lock or log of" in done.err
+    assert (
+        "deleted 2 revisions, 4 ledger entries, 1 record of measurements, 1 lock or log of"
+        in done.err
+    )
     assert files(recorded) == ["arms/arm-1.log", "desired.json", "lease.lock"]
     assert (recorded / "desired.json").read_bytes() == before
     assert "nothing is recorded about service default/demo" in cli("history", "--purge").err
@@ -228,7 +260,9 @@ def test_a_purge_asks_for_the_name_and_says_what_is_lost(cli, recorded, monkeypa
     actual_files = files(recorded)
     done = cli("history", "--purge")
     assert done.code == 2
-    assert "Delete 2 revisions, 4 ledger entries of service default/demo (this machine)?" in done.err
+    assert (
+        "Delete 2 revisions, 4 ledger entries of service default/demo (this machine)?" in done.err
+    )
     assert "revision 1 cannot be restored afterwards" in done.err
     assert texts == ["Type demo to confirm"]
     assert files(recorded) == actual_files
@@ -242,7 +276,13 @@ def test_a_purge_without_a_terminal_needs_a_yes(cli, recorded):
 
 def test_a_purge_is_refused_while_an_operation_is_unfinished(cli, recorded):
     store = LocalStore(recorded, "ann@here")
-    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of(MANIFEST, 1), Manifest.of(MANIFEST, 1), Spec("ngram"))
+    plan = Plan(
+        Kind.ROLLOUT,
+        Strategy.SIDE_BY_SIDE,
+        Manifest.of(MANIFEST, 1),
+        Manifest.of(MANIFEST, 1),
+        Spec("ngram"),
+    )
     moment = datetime(2026, 1, 2, tzinfo=UTC)
     fields = {"event": Event.OPENED, "who": "ann@here", "data": {"plan": plan.to_record()}}
     store.append(Entry.after(store.entries()[-1], at=moment, operation="rollout-2", **fields))
@@ -270,12 +310,20 @@ def test_a_service_that_is_down_is_purged_by_name(cli, recorded):
 
 
 def test_a_rejection_is_told_by_its_rules_and_its_rollback_by_the_operation(monkeypatch):
-    rules = (RuleResult(Outcome.FAIL, "throughput ratio 0.07x, 96.6% CI ...", 0.07, rule="throughput"),)
-    verdict = Verdict(Outcome.REJECT, (CellVerdict(Cell("edits", 1, 0.0), 1.0, Outcome.REJECT, rules),))
-    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a", 1), Manifest.of("b", 2), Spec("ngram"))
+    rules = (
+        RuleResult(Outcome.FAIL, "throughput ratio 0.07x, 96.6% CI ...", 0.07, rule="throughput"),
+    )
+    verdict = Verdict(
+        Outcome.REJECT, (CellVerdict(Cell("edits", 1, 0.0), 1.0, Outcome.REJECT, rules),)
+    )
+    plan = Plan(
+        Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a", 1), Manifest.of("b", 2), Spec("ngram")
+    )
     judged = {"judge": encode(JudgementResult(verdict))}
     text = "throughput ratio 0.07x, 96.6% CI ..."
-    rejected = Operation("rollout-1", plan, "2026-01-01", "ann", judged, ending=Ending.REJECTED, detail=text)
+    rejected = Operation(
+        "rollout-1", plan, "2026-01-01", "ann", judged, ending=Ending.REJECTED, detail=text
+    )
     undone = Operation(
         "rollback-2",
         rejected.undo_plan(why=f"rollout-1 rejected: {text}", automatic=True),
@@ -284,7 +332,10 @@ def test_a_rejection_is_told_by_its_rules_and_its_rollback_by_the_operation(monk
         ending=Ending.ROLLED_BACK,
         detail=f"rollout-1 rejected: {text}",
     )
-    history, now = ServiceHistory((), (rejected, undone), None, ()), datetime(2026, 1, 3, tzinfo=UTC)
+    history, now = (
+        ServiceHistory((), (rejected, undone), None, ()),
+        datetime(2026, 1, 3, tzinfo=UTC),
+    )
     short, wide = (history_table(history, now, wide=wide) for wide in (False, True))
     assert text not in short
     assert short.splitlines()[-2].endswith("throughput failed")

@@ -36,8 +36,14 @@ def test_a_runtime_or_values_are_read_where_they_are_named(cli):
     assert "extraArgs:" in done.out
     assert done.code == 0
     assert cli("render", "--values", str(values), "--spec", "ngram").code == 2
-    assert "cannot be combined" in cli("render", "-f", str(runtime), "--values", str(values), "--spec", "ngram").err
-    assert "needs --values" in cli("render", "-f", str(runtime), "--chart-key", "a", "--spec", "ngram").err
+    assert (
+        "cannot be combined"
+        in cli("render", "-f", str(runtime), "--values", str(values), "--spec", "ngram").err
+    )
+    assert (
+        "needs --values"
+        in cli("render", "-f", str(runtime), "--chart-key", "a", "--spec", "ngram").err
+    )
     assert "add -f FILE" in cli("render", "qwen", "--shared-runtime", "--spec", "ngram").err
 
 
@@ -68,7 +74,10 @@ inference: {preset: {name: org/target}, config: params}
 
 @pytest.mark.parametrize(
     ("text", "command"),
-    [(VLLM_RUNTIME, "kubectl delete deployment chat"), (WORKSPACE, "kubectl rollout restart statefulset chat")],
+    [
+        (VLLM_RUNTIME, "kubectl delete deployment chat"),
+        (WORKSPACE, "kubectl rollout restart statefulset chat"),
+    ],
 )
 def test_who_applies_a_kind_whose_pods_stay_as_they_are_is_told_so(cli, text, command):
     manifest, changed = cli.directory / "service.yaml", cli.directory / "changed.yaml"

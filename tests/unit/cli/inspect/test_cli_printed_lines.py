@@ -18,7 +18,10 @@ def workload(kind, container, name="vllm"):
     api, spec = {
         "Deployment": ("apps/v1", {"template": {"spec": pod}}),
         "StatefulSet": ("apps/v1", {"template": {"spec": pod}}),
-        "LeaderWorkerSet": ("leaderworkerset.x-k8s.io/v1", {"leaderWorkerTemplate": {"workerTemplate": {"spec": pod}}}),
+        "LeaderWorkerSet": (
+            "leaderworkerset.x-k8s.io/v1",
+            {"leaderWorkerTemplate": {"workerTemplate": {"spec": pod}}},
+        ),
         "InferenceService": ("serving.kserve.io/v1beta1", {"predictor": pod}),
     }[kind]
     return {"apiVersion": api, "kind": kind, "metadata": {"name": "chat"}, "spec": spec}
@@ -69,8 +72,12 @@ def test_the_pasted_lines_end_the_warning(cli, tmp_path, image):
     before = cli("preflight", "-f", str(file), "--spec", "ngram")
     text = before.out + before.err
     pod = manifest["spec"]["template"]["spec"]
-    pod["terminationGracePeriodSeconds"] = int(re.search(r"terminationGracePeriodSeconds: (\d+)", text)[1])
-    hook = yaml.safe_load(re.search(r"lifecycle: (\{.*?\}\}\})", text, re.DOTALL)[1])  # YAML joins wrapped lines
+    pod["terminationGracePeriodSeconds"] = int(
+        re.search(r"terminationGracePeriodSeconds: (\d+)", text)[1]
+    )
+    hook = yaml.safe_load(
+        re.search(r"lifecycle: (\{.*?\}\}\})", text, re.DOTALL)[1]
+    )  # YAML joins wrapped lines
     assert hook == {"preStop": waiting_hook(8000) if image == OLD else sleeping_hook()}
     pod["containers"][0]["lifecycle"] = hook
     pod["containers"][0]["args"] += re.findall(r"--shutdown-timeout=\d+", text)
@@ -89,7 +96,9 @@ def test_the_preflight_warns_of_a_liveness_probe_that_kills_an_engine_that_start
     before = cli("preflight", "-f", str(file), "--spec", "ngram")
     text = " ".join((before.out + before.err).split())
     assert before.code == 0 and "no startupProbe, and its livenessProbe allows 150 s" in text
-    pod["containers"][0]["startupProbe"] = yaml.safe_load(re.search(r"startupProbe: (\{.*?\}.*?\})", text)[1])
+    pod["containers"][0]["startupProbe"] = yaml.safe_load(
+        re.search(r"startupProbe: (\{.*?\}.*?\})", text)[1]
+    )
     assert pod["containers"][0]["startupProbe"] == {
         "httpGet": {"path": "/health", "port": 8000},
         "periodSeconds": 10,
@@ -105,7 +114,9 @@ def test_variables_of_a_template_are_no_numbers(cli, tmp_path):
     container = {"args": [MODEL], "ports": [{"containerPort": "${PORT}"}], "livenessProbe": probe}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(workload("Deployment", container)))
     done = cli("preflight", "-f", str(tmp_path / "s.yaml"), "--spec", "ngram")
-    assert done.code == 0 and "liveness-before-start" not in done.out and "localhost:8000" in done.out
+    assert (
+        done.code == 0 and "liveness-before-start" not in done.out and "localhost:8000" in done.out
+    )
 
 
 DYNAMO = """\

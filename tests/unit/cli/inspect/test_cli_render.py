@@ -42,11 +42,24 @@ def test_speculation_on_and_off_again_gives_the_same_bytes(cli, offline, file, t
     name = SERVICES[file]
     arguments = [name] if name else []
     original = (DATA / file).read_text()
-    on = cli("render", *arguments, "-f", str(DATA / file), "--spec", "ngram", "--set", "num_speculative_tokens=3")
+    on = cli(
+        "render",
+        *arguments,
+        "-f",
+        str(DATA / file),
+        "--spec",
+        "ngram",
+        "--set",
+        "num_speculative_tokens=3",
+    )
     assert on.code == 0, on.err
     assert "num_speculative_tokens" in on.out
     lines = changed(original, on.out)
-    assert all(("speculative" in line or "num_speculative" in line) for line in lines if line.startswith("+")), lines
+    assert all(
+        ("speculative" in line or "num_speculative" in line)
+        for line in lines
+        if line.startswith("+")
+    ), lines
     edited = tmp_path / "edited.yaml"
     edited.write_text(on.out)
     off = cli("render", *arguments, "-f", str(edited), "--spec", "none")
@@ -100,11 +113,25 @@ def test_a_model_deployment_has_no_candidate(cli, offline):
     file = DATA / "modelplane-model-deployment-v2.yaml"
     done = cli("render", "-f", str(file), "--spec", "none", "--candidate")
     assert (done.code, done.out) == (2, "")
-    assert "has no candidate; these kinds have one: InferenceService, LLMInferenceService, Deployment" in done.err
+    assert (
+        "has no candidate; these kinds have one: InferenceService, LLMInferenceService, Deployment"
+        in done.err
+    )
 
 
 def test_a_refusal_prints_no_manifest(cli, offline):
-    done = cli("render", "qwen3-8b", "-f", str(KSERVE), "--spec", "eagle3", "--draft", "org/head", "--set", "method=x")
+    done = cli(
+        "render",
+        "qwen3-8b",
+        "-f",
+        str(KSERVE),
+        "--spec",
+        "eagle3",
+        "--draft",
+        "org/head",
+        "--set",
+        "method=x",
+    )
     assert done.code != 0
     assert done.out == ""
 
@@ -136,10 +163,23 @@ def test_preflight_of_a_file(cli, offline):
     assert record["unchecked"]
     assert done.code == 0
 
-    done = cli("preflight", "qwen3-8b", "-f", str(KSERVE), "--spec", "ngram", "--refuse", "answers-cut", "-o", "json")
+    done = cli(
+        "preflight",
+        "qwen3-8b",
+        "-f",
+        str(KSERVE),
+        "--spec",
+        "ngram",
+        "--refuse",
+        "answers-cut",
+        "-o",
+        "json",
+    )
     (finding,) = yaml.safe_load(done.out)["findings"]
     assert (finding["severity"], done.code) == ("refuse", 9)
-    done = cli("preflight", "qwen3-8b", "-f", str(KSERVE), "--spec", "ngram", "--refuse", "answer-cut")
+    done = cli(
+        "preflight", "qwen3-8b", "-f", str(KSERVE), "--spec", "ngram", "--refuse", "answer-cut"
+    )
     assert done.code == 2 and "did you mean answers-cut" in done.err
 
 
@@ -169,7 +209,9 @@ spec:
 """
 
 
-def test_a_combination_that_is_known_to_fail_prints_no_manifest_unless_ignored(cli, offline, tmp_path):
+def test_a_combination_that_is_known_to_fail_prints_no_manifest_unless_ignored(
+    cli, offline, tmp_path
+):
     (tmp_path / "s.yaml").write_text(HYBRID)
     render = ("render", "-f", str(tmp_path / "s.yaml"), "--spec", "ngram")
     done = cli(*render)
@@ -185,7 +227,9 @@ def test_the_list_of_known_bad_combinations_has_a_thread_for_each(cli):
     assert len(items) == 92 and all("#" in item["thread"] for item in items)
 
 
-def test_overriding_a_finding_that_was_not_found_does_no_harm_and_an_unknown_one_is_refused(cli, offline, tmp_path):
+def test_overriding_a_finding_that_was_not_found_does_no_harm_and_an_unknown_one_is_refused(
+    cli, offline, tmp_path
+):
     (tmp_path / "s.yaml").write_text(HYBRID.replace("Qwen3.6-27B", "Qwen3-8B"))
     render = ("render", "-f", str(tmp_path / "s.yaml"), "--spec", "ngram")
     for finding in ("known-bad-kb01", "engine-too-old", "kv-pool", "unknown-key", "requests-lost"):
@@ -196,10 +240,23 @@ def test_overriding_a_finding_that_was_not_found_does_no_harm_and_an_unknown_one
 
 def test_every_finding_of_the_preflight_can_be_overridden():
     package = Path(check.__file__).parents[2]
-    files = [*package.glob("methods/**/*.py"), *package.glob("estimate/memory.py"), *package.glob("app/change/*.py")]
-    calls = [node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
-    made = [call.args[0] for call in calls if getattr(call.func, "id", "") == "Finding" and call.args]
-    ids = {part.value for first in made for part in ast.walk(first) if isinstance(part, ast.Constant)}
+    files = [
+        *package.glob("methods/**/*.py"),
+        *package.glob("estimate/memory.py"),
+        *package.glob("app/change/*.py"),
+    ]
+    calls = [
+        node
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call)
+    ]
+    made = [
+        call.args[0] for call in calls if getattr(call.func, "id", "") == "Finding" and call.args
+    ]
+    ids = {
+        part.value for first in made for part in ast.walk(first) if isinstance(part, ast.Constant)
+    }
     known = check._known_ids(shipped_known_bad())
     assert {name for name in ids if name != "known-bad-"} <= known
 
@@ -213,24 +270,45 @@ def test_every_finding_of_the_preflight_can_be_overridden():
         ("Qwen/Qwen3-8B", "Qwen/Qwen3-Embedding-0.6B", "draft-no-text"),
     ],
 )
-def test_a_pair_of_models_that_cannot_work_is_named_without_their_files(cli, offline, tmp_path, target, draft, finding):
+def test_a_pair_of_models_that_cannot_work_is_named_without_their_files(
+    cli, offline, tmp_path, target, draft, finding
+):
     (tmp_path / "s.yaml").write_text(HYBRID.replace("Qwen/Qwen3.6-27B", target))
-    asked = ("preflight", "-f", str(tmp_path / "s.yaml"), "--spec", "draft_model", "--draft", draft, "-o", "json")
+    asked = (
+        "preflight",
+        "-f",
+        str(tmp_path / "s.yaml"),
+        "--spec",
+        "draft_model",
+        "--draft",
+        draft,
+        "-o",
+        "json",
+    )
     found = yaml.safe_load(cli(*asked).out)["findings"]
     assert (finding, "refuse") in {(entry["id"], entry["severity"]) for entry in found}
 
 
 @pytest.mark.parametrize(
-    ("argument", "unread"), [("--config=/etc/vllm.yaml", "--config /etc/vllm.yaml"), ("$(EXTRA)", "variable EXTRA")]
+    ("argument", "unread"),
+    [("--config=/etc/vllm.yaml", "--config /etc/vllm.yaml"), ("$(EXTRA)", "variable EXTRA")],
 )
-def test_none_is_said_of_the_manifest_alone_where_more_is_not_read(cli, offline, tmp_path, argument, unread):
-    (tmp_path / "s.yaml").write_text(HYBRID.replace("[--model=Qwen/Qwen3.6-27B]", f"[--model=a/b, {argument}]"))
+def test_none_is_said_of_the_manifest_alone_where_more_is_not_read(
+    cli, offline, tmp_path, argument, unread
+):
+    (tmp_path / "s.yaml").write_text(
+        HYBRID.replace("[--model=Qwen/Qwen3.6-27B]", f"[--model=a/b, {argument}]")
+    )
     done = cli("render", "-f", str(tmp_path / "s.yaml"), "--spec", "none")
     assert f"already has none in this manifest; not read: {unread}" in " ".join(done.err.split())
 
 
-@pytest.mark.parametrize(("target", "refused"), [("Qwen/Qwen3-8B", True), ("Qwen/Qwen3-Next-80B-A3B-Instruct", False)])
-def test_mtp_on_a_family_without_its_layers_is_refused_by_the_name(cli, offline, tmp_path, target, refused):
+@pytest.mark.parametrize(
+    ("target", "refused"), [("Qwen/Qwen3-8B", True), ("Qwen/Qwen3-Next-80B-A3B-Instruct", False)]
+)
+def test_mtp_on_a_family_without_its_layers_is_refused_by_the_name(
+    cli, offline, tmp_path, target, refused
+):
     (tmp_path / "s.yaml").write_text(HYBRID.replace("Qwen/Qwen3.6-27B", target))
     done = cli("preflight", "-f", str(tmp_path / "s.yaml"), "--spec", "mtp", "-o", "json")
     found = {entry["id"]: entry["severity"] for entry in yaml.safe_load(done.out)["findings"]}
@@ -239,9 +317,12 @@ def test_mtp_on_a_family_without_its_layers_is_refused_by_the_name(cli, offline,
 
 def test_leaving_a_staged_draft_says_which_storage_stays(cli, offline, tmp_path):
     text = HYBRID.replace(
-        "    containers:\n", "    storageUris: [{uri: hf://a/b, mountPath: /mnt/models}]\n    containers:\n"
+        "    containers:\n",
+        "    storageUris: [{uri: hf://a/b, mountPath: /mnt/models}]\n    containers:\n",
     )
-    text = text.replace("[--model=Qwen/Qwen3.6-27B]", "[--model=/mnt/models, --speculative-config.method=ngram]")
+    text = text.replace(
+        "[--model=Qwen/Qwen3.6-27B]", "[--model=/mnt/models, --speculative-config.method=ngram]"
+    )
     (tmp_path / "s.yaml").write_text(text)
     done = cli("render", "-f", str(tmp_path / "s.yaml"), "--spec", "none")
     assert done.code == 0, done.err

@@ -28,7 +28,9 @@ def run_file(cli):
 def test_markdown_is_what_one_reads_without_asking(cli, run_file):
     done = cli("report", run_file)
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("<!-- mpctl report -->\n\n### ✓ Promote: ngram K=5 pays for edits (1 at once)")
+    assert done.out.startswith(
+        "<!-- mpctl report -->\n\n### ✓ Promote: ngram K=5 pays for edits (1 at once)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,9 @@ def test_the_ending_of_the_file_says_the_format(cli, run_file, name, begins):
     assert (done.code, done.out, done.err) == (0, "", f"wrote {name}\n")
     text = Path(name).read_text(encoding="utf-8")
     assert text.startswith(begins)
-    assert cli("report", run_file, "--output-file", name).code == 0  # over its own report, with the same bytes
+    assert (
+        cli("report", run_file, "--output-file", name).code == 0
+    )  # over its own report, with the same bytes
     assert Path(name).read_text(encoding="utf-8") == text
 
 
@@ -58,14 +62,21 @@ def test_a_format_that_is_set_for_all_commands_is_not_meant(cli, run_file, place
         cli.project(f"output: {output}\n")
     done = cli("report", run_file, "--output-file", "r.md")
     assert done.code == 0, done.err
-    assert (cli.directory / "r.md").read_text().startswith(cli("report", run_file, "-o", "md").out[:40])
+    assert (
+        (cli.directory / "r.md")
+        .read_text()
+        .startswith(cli("report", run_file, "-o", "md").out[:40])
+    )
 
 
 def test_a_file_that_is_no_report_is_not_overwritten(cli, run_file):
     Path("notes.md").write_text("mine\n")
     done = cli("report", run_file, "--output-file", "notes.md")
     assert done.code == 2
-    assert done.err == "error: notes.md: exists already and is not a report\nhint: choose another file, or --force\n"
+    assert (
+        done.err
+        == "error: notes.md: exists already and is not a report\nhint: choose another file, or --force\n"
+    )
     assert Path("notes.md").read_text() == "mine\n"
     assert cli("report", run_file, "--output-file", "notes.md", "--force").code == 0
     assert "mpctl report" in Path("notes.md").read_text()
@@ -74,7 +85,10 @@ def test_a_file_that_is_no_report_is_not_overwritten(cli, run_file):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run.json.gz", "--output-file", "x.pdf"], "error: x.pdf: unknown ending '.pdf'; known endings: .html"),
+        (
+            ["run.json.gz", "--output-file", "x.pdf"],
+            "error: x.pdf: unknown ending '.pdf'; known endings: .html",
+        ),
         (["run.json.gz", "--output-file", "none/x.md"], "none is not a directory"),
         (["run.json.gz", "-o", "pdf"], "is not one of html, md, json, yaml"),
         (["gone.json"], "error: gone.json: cannot be read: No such file or directory"),
@@ -99,13 +113,25 @@ def test_a_file_that_is_no_measurement_is_refused(cli, text):
 
 def test_other_limits_judge_the_same_samples(cli, run_file):
     Path("strict.yaml").write_text("max_time_per_token_ratio: 0.3\n")
-    (cell,) = json.loads(cli("report", run_file, "-o", "json", "--policy", "strict.yaml").out)["cells"]
-    assert [rule["rule"] for rule in cell["rules"] if rule["outcome"] == "fail"] == ["time per token"]
+    (cell,) = json.loads(cli("report", run_file, "-o", "json", "--policy", "strict.yaml").out)[
+        "cells"
+    ]
+    assert [rule["rule"] for rule in cell["rules"] if rule["outcome"] == "fail"] == [
+        "time per token"
+    ]
 
 
 @pytest.mark.parametrize("form", ["html", "md", "json", "yaml"])
 def test_no_secret_of_the_command_line_gets_into_a_report(cli, form):
-    argv = ("--model=m", "--api-key", "CANARY-1", "CANARY-2", "--hf-token=CANARY-3", "--max-model-len", "2048")
+    argv = (
+        "--model=m",
+        "--api-key",
+        "CANARY-1",
+        "CANARY-2",
+        "--hf-token=CANARY-3",
+        "--max-model-len",
+        "2048",
+    )
     run = make_run()
     run = replace(run, arms={name: conditions("none", argv) for name in (BASELINE, CANDIDATE)})
     write_run("run.json", run)
@@ -135,7 +161,9 @@ def test_a_rollout_of_a_service_is_named_by_its_id(cli, service):
 
 
 def test_a_rollout_that_measured_nothing_says_so_and_others_are_listed(cli, service):
-    assert cli("report", "rollout-3").err.startswith("error: rollout-3 of service default/demo measured nothing\n")
+    assert cli("report", "rollout-3").err.startswith(
+        "error: rollout-3 of service default/demo measured nothing\n"
+    )
     assert json.loads(cli("report", "-o", "json").out)["metadata"]["name"] == "rollout-2"
     done = cli("report", "rollout-9", "-s", "demo")
     assert done.code == 2
@@ -157,5 +185,7 @@ def test_the_example_in_the_documents_is_what_is_written_today(cli):
     done = cli("report", str(root / "tests" / "data" / "run-demo.json.gz"), "-o", "html")
     actual_text = (root / "docs" / "example-report.html").read_text(encoding="utf-8")
     assert len(actual_text) < 500_000
-    written, actual_text = (re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL) for text in (done.out, actual_text))
+    written, actual_text = (
+        re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL) for text in (done.out, actual_text)
+    )
     assert written == actual_text, "scripts/example-report writes it again"

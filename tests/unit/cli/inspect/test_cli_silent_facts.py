@@ -40,7 +40,11 @@ def read(name):
 
 
 def rows(found):
-    return {name.removeprefix("known-bad-"): finding["severity"] for name, finding in found.items() if "kb" in name}
+    return {
+        name.removeprefix("known-bad-"): finding["severity"]
+        for name, finding in found.items()
+        if "kb" in name
+    }
 
 
 @pytest.mark.parametrize(
@@ -59,22 +63,31 @@ def test_an_image_that_tells_no_release_warns_of_every_row_that_matches(prefligh
     found = preflight(read("release-in-no-tag.yaml").replace(LATEST, image))
     said = rows(found)
     assert {said[name] for name in ("kb01", "kb03", "kb04", "kb05")} == {"warn"}
-    assert "the engine's release is unknown; fails in 0.18.1 to 0.31.0" in found["known-bad-kb01"]["reason"]
+    assert (
+        "the engine's release is unknown; fails in 0.18.1 to 0.31.0"
+        in found["known-bad-kb01"]["reason"]
+    )
 
 
 def with_pod_metadata(line):
-    return read("release-in-no-tag.yaml").replace("labels: {app: assistant}\n    spec", f"{line}\n    spec")
+    return read("release-in-no-tag.yaml").replace(
+        "labels: {app: assistant}\n    spec", f"{line}\n    spec"
+    )
 
 
 @pytest.mark.parametrize(
     "text",
     [
         read("release-in-no-tag.yaml").replace(LATEST, "rocm/vllm:rocm7.0_vllm_0.28.0_20260901"),
-        read("release-in-no-tag.yaml").replace(LATEST, "registry.example/serving/vllm:cuda13-v0.28.0"),
+        read("release-in-no-tag.yaml").replace(
+            LATEST, "registry.example/serving/vllm:cuda13-v0.28.0"
+        ),
         with_pod_metadata("labels: {app: assistant, app.kubernetes.io/version: v0.28.0}"),
         with_pod_metadata("annotations: {opendatahub.io/runtime-version: v0.28.0}"),
         read("release-in-no-tag.yaml").replace(
-            "  name: assistant\n", '  name: assistant\n  labels: {app.kubernetes.io/version: "0.28.0"}\n', 1
+            "  name: assistant\n",
+            '  name: assistant\n  labels: {app.kubernetes.io/version: "0.28.0"}\n',
+            1,
         ),
     ],
     ids=["rocm", "prefix", "pod-label", "annotation", "label"],
@@ -85,14 +98,20 @@ def test_the_release_is_read_wherever_it_stands(preflight, text):
     assert "engine-version-unknown" not in found
 
 
-def test_the_release_of_a_runtime_in_the_file_and_the_tag_that_the_service_asks_for_count(preflight):
-    digest = read("runtime-speculates.yaml").replace("vllm-openai:v0.30.0", "vllm-openai@sha256:" + "0" * 64)
+def test_the_release_of_a_runtime_in_the_file_and_the_tag_that_the_service_asks_for_count(
+    preflight,
+):
+    digest = read("runtime-speculates.yaml").replace(
+        "vllm-openai:v0.30.0", "vllm-openai@sha256:" + "0" * 64
+    )
     assert "engine-version-unknown" in preflight(digest)
     annotated = digest.replace(
         "  name: fast\n", "  name: fast\n  annotations: {opendatahub.io/runtime-version: v0.8.2}\n"
     )
     assert "the engine is 0.8.2" in preflight(annotated)["engine-too-old"]["reason"]
-    asked = digest.replace("      runtime: fast\n", "      runtime: fast\n      runtimeVersion: v0.8.1\n")
+    asked = digest.replace(
+        "      runtime: fast\n", "      runtime: fast\n      runtimeVersion: v0.8.1\n"
+    )
     assert "the engine is 0.8.1" in preflight(asked)["engine-too-old"]["reason"]
 
 
@@ -109,7 +128,15 @@ def test_the_user_states_the_release_whatever_the_image_says(preflight, cli):
     assert "kb01" not in rows(preflight(text, "ngram", "--engine-version", "v0.33.0"))
     plugin = text.replace(LATEST, "quay.io/ascend/vllm-ascend:main")
     assert "kb65" in rows(preflight(plugin, "mtp", "--engine-version", "0.23.0"))
-    wrong = cli("preflight", "-f", str(DATA / "release-in-no-tag.yaml"), "--spec", "ngram", "--engine-version", "soon")
+    wrong = cli(
+        "preflight",
+        "-f",
+        str(DATA / "release-in-no-tag.yaml"),
+        "--spec",
+        "ngram",
+        "--engine-version",
+        "soon",
+    )
     assert wrong.code == 2
     assert "--engine-version" in wrong.err
 
@@ -127,7 +154,9 @@ HEAD = "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"
         "ours/qwen-speculators",
     ],
 )
-def test_a_speculators_checkpoint_is_refused_by_its_name_with_what_keeps_speculation_on(render, name, spec):
+def test_a_speculators_checkpoint_is_refused_by_its_name_with_what_keeps_speculation_on(
+    render, name, spec
+):
     done = render(read("target-brings-head.yaml").replace(HEAD, name), spec)
     assert done.code == 9
     assert "target-speculates" in done.err
@@ -165,7 +194,10 @@ def test_the_files_of_the_target_say_whether_it_brings_its_head(cli):
     config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 2}
     (folder / "config.json").write_text(json.dumps(config))
     assert cli("render", "-f", str(file), "--spec", "none").code == 0
-    config["speculators_config"] = {"algorithm": "eagle3", "verifier": {"name_or_path": "org/served-in-its-place"}}
+    config["speculators_config"] = {
+        "algorithm": "eagle3",
+        "verifier": {"name_or_path": "org/served-in-its-place"},
+    }
     (folder / "config.json").write_text(json.dumps(config))
     done = cli("render", "-f", str(file), "--spec", "none")
     assert done.code == 9
@@ -223,25 +255,36 @@ spec:
         (LATEST, ("--engine-version", "0.8.2")),
     ],
 )
-def test_flags_that_an_old_engine_speculates_by_are_refused_with_their_lines(render, image, options):
+def test_flags_that_an_old_engine_speculates_by_are_refused_with_their_lines(
+    render, image, options
+):
     text = read("flags-before-json.yaml")
     number = next(n for n, line in enumerate(text.splitlines(), 1) if "--speculative-model" in line)
     done = render(text.replace("vllm/vllm-openai:v0.7.2", image), "none", *options)
     assert done.code == 9
-    assert f"--speculative-model in line {number}, --num-speculative-tokens in line {number + 1}" in done.err
+    assert (
+        f"--speculative-model in line {number}, --num-speculative-tokens in line {number + 1}"
+        in done.err
+    )
     assert "already" not in done.err
 
 
-@pytest.mark.parametrize("flags", ["--speculative_model=[ngram]", "--speculative-model\n            - '[ngram]'"])
+@pytest.mark.parametrize(
+    "flags", ["--speculative_model=[ngram]", "--speculative-model\n            - '[ngram]'"]
+)
 def test_every_spelling_of_an_old_flag_is_found(render, flags):
-    text = read("flags-before-json.yaml").replace("--speculative-model=Qwen/Qwen2.5-Coder-0.5B-Instruct", flags)
+    text = read("flags-before-json.yaml").replace(
+        "--speculative-model=Qwen/Qwen2.5-Coder-0.5B-Instruct", flags
+    )
     done = render(text)
     assert done.code == 9
     assert "--speculative-model in line" in done.err
 
 
 @pytest.mark.parametrize("command", ["render", "preflight"])
-@pytest.mark.parametrize("model", ["Qwen/Qwen3.6-35B-A3B-FP8", "Qwen/Qwen3.6-27B", "zai-org/GLM-5.2"])
+@pytest.mark.parametrize(
+    "model", ["Qwen/Qwen3.6-35B-A3B-FP8", "Qwen/Qwen3.6-27B", "zai-org/GLM-5.2"]
+)
 def test_a_method_that_loads_no_draft_names_none(cli, command, model):
     file = cli.directory / "service.yaml"
     file.write_text(read("target-with-mtp.yaml").replace("Qwen/Qwen3.6-35B-A3B-FP8", model))
@@ -254,7 +297,9 @@ def test_a_method_that_loads_no_draft_names_none(cli, command, model):
 def test_render_names_every_check_that_lacks_its_facts_in_one_line(render):
     text = read("release-in-no-tag.yaml").replace(LATEST, "vllm/vllm-openai:v0.33.0")
     (line,) = [
-        line for line in render(text, "ngram").err.splitlines() if line.startswith("unchecked for lack of facts")
+        line
+        for line in render(text, "ngram").err.splitlines()
+        if line.startswith("unchecked for lack of facts")
     ]
     assert "no-text" in line
     assert "thinking" in line

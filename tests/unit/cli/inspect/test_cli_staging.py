@@ -26,10 +26,24 @@ def test_a_plan_says_why_and_what_stays(cli, service):
 
 
 def test_what_to_prepare_goes_to_kubectl(cli, service):
-    claim = ("preflight", "-f", service, "--spec", "eagle3", "--claim", "models", "--kserve", "0.15.2")
+    claim = (
+        "preflight",
+        "-f",
+        service,
+        "--spec",
+        "eagle3",
+        "--claim",
+        "models",
+        "--kserve",
+        "0.15.2",
+    )
     (job,) = json.loads(cli(*claim, "-o", "json").out)["staging"]["documents"]
     assert (job["kind"], job["apiVersion"]) == ("Job", "batch/v1")
-    printed = cli(*claim, "-v").out.partition("to apply:\n\n")[2].partition("\n\nthe change to the service:")[0]
+    printed = (
+        cli(*claim, "-v")
+        .out.partition("to apply:\n\n")[2]
+        .partition("\n\nthe change to the service:")[0]
+    )
     assert yaml.safe_load(printed) == job
     image = cli(
         *("preflight", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "-v"),
@@ -44,7 +58,10 @@ def test_what_to_prepare_goes_to_kubectl(cli, service):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--staging-mode", "storageUris", "--kserve", "0.15"], "mpctl stages with KServe 0.19 and 0.20"),
+        (
+            ["--staging-mode", "storageUris", "--kserve", "0.15"],
+            "mpctl stages with KServe 0.19 and 0.20",
+        ),
         (["--staging-mode", "oci", "--kserve", "0.20"], "no registry is known"),
         (["--staging-mode", "mail"], "unknown staging mode 'mail'"),
         (["--air-gapped"], "no staging mode is available"),
@@ -78,7 +95,11 @@ def test_a_copy_by_hand_is_refused_until_it_is_said_to_be_made(cli, service):
 
 @pytest.mark.parametrize(
     "way",
-    [("--claim", "models"), ("--kserve", "0.20"), ("--kserve=0.20", "--staging-mode=oci", "--registry=r.example/m")],
+    [
+        ("--claim", "models"),
+        ("--kserve", "0.20"),
+        ("--kserve=0.20", "--staging-mode=oci", "--registry=r.example/m"),
+    ],
 )
 def test_a_draft_that_is_staged_already_may_be_named_by_its_path(cli, service, way):
     result = cli("render", "-f", service, "--spec", "eagle3", *way, "--ignore", "draft-not-staged")
@@ -86,10 +107,19 @@ def test_a_draft_that_is_staged_already_may_be_named_by_its_path(cli, service, w
         result = cli("render", "-f", service, "--spec", "eagle3", *way)
     path = cli.directory / "there.yaml"
     path.write_text(result.out)
-    changed = ("--spec", "eagle3", "--draft", "/mnt/mpctl/draft", "--set", "num_speculative_tokens=7")
+    changed = (
+        "--spec",
+        "eagle3",
+        "--draft",
+        "/mnt/mpctl/draft",
+        "--set",
+        "num_speculative_tokens=7",
+    )
     again = cli("render", "-f", str(path), *changed)
     assert again.code == 0
-    assert again.out == result.out.replace('"num_speculative_tokens": 3', '"num_speculative_tokens": 7')
+    assert again.out == result.out.replace(
+        '"num_speculative_tokens": 3', '"num_speculative_tokens": 7'
+    )
     assert "whether the draft is there cannot be seen" in again.err
 
 
@@ -129,7 +159,9 @@ def write(cli, text):
 
 def test_leaving_or_changing_a_draft_keeps_a_newer_target(cli):
     result = cli("render", "-f", write(cli, SERVICE), *DRAFT, "--kserve", "0.20")
-    bumped = write(cli, result.out.replace("- uri: hf://Qwen/Qwen3-8B\n", "- uri: hf://Qwen/Qwen3-8B:new\n"))
+    bumped = write(
+        cli, result.out.replace("- uri: hf://Qwen/Qwen3-8B\n", "- uri: hf://Qwen/Qwen3-8B:new\n")
+    )
     actual_result = cli("render", "-f", bumped, "--spec", "none")
     assert actual_result.code == 0
     assert "- uri: hf://Qwen/Qwen3-8B:new\n" in actual_result.out
@@ -168,9 +200,15 @@ def test_a_revision_in_the_drafts_name_reaches_whoever_downloads_it(cli, way):
     ("arguments", "says"),
     [
         ((*DRAFT[:3], "pvc://models/a/../b"), "--draft: 'pvc://models/a/../b' names no draft"),
-        ((*DRAFT[:3], "hf://org/d:abc", "--set", "revision=main"), "names the revision abc, and the settings main"),
+        (
+            (*DRAFT[:3], "hf://org/d:abc", "--set", "revision=main"),
+            "names the revision abc, and the settings main",
+        ),
         ((*DRAFT, "--claim", "../x"), "--claim: '../x' cannot be used"),
-        (("--spec", "ngram", "--registry", "https://r.example"), "--registry: 'https://r.example' cannot be used"),
+        (
+            ("--spec", "ngram", "--registry", "https://r.example"),
+            "--registry: 'https://r.example' cannot be used",
+        ),
     ],
 )
 def test_names_that_cannot_be_are_refused(cli, arguments, says):
@@ -196,7 +234,8 @@ TAB = SERVICE.replace("hf://Qwen/Qwen3-8B  # 16 GiB", '"pvc://models/qwen"\t').r
         (SERVICE + "      env: [{name: A, value: 2026-02-30}]\n", ("--kserve", "0.20")),
         (SERVICE + "    resourceClaims:\n", ("--kserve", "0.20")),
         (
-            SERVICE + "      resources: {claims: [{name: gpu}]}\n    resourceClaims: [{name: gpu}]\n",
+            SERVICE
+            + "      resources: {claims: [{name: gpu}]}\n    resourceClaims: [{name: gpu}]\n",
             ("--kserve", "0.20"),
         ),
     ],
@@ -218,7 +257,10 @@ def test_what_yaml_and_kserve_allow_is_staged_and_taken_back(cli, text, more):
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("      volumeMounts: [x]", ":13: spec.predictor.model.volumeMounts[0]: expected a mapping here"),
+        (
+            "      volumeMounts: [x]",
+            ":13: spec.predictor.model.volumeMounts[0]: expected a mapping here",
+        ),
         ("      volumeMounts: x", ":13: spec.predictor.model.volumeMounts: expected a list"),
     ],
 )

@@ -25,9 +25,22 @@ def plan(cli):
     (cli.directory / "service.yaml").write_text(MANIFEST)
 
     def run(*options, prompts=500):
-        lines = [json.dumps({"prompt": f"planted question {number}: " + "why? " * 100}) for number in range(prompts)]
+        lines = [
+            json.dumps({"prompt": f"planted question {number}: " + "why? " * 100})
+            for number in range(prompts)
+        ]
         (cli.directory / "traffic.jsonl").write_text("\n".join(lines))
-        return cli("drafts", "plan", "-f", "service.yaml", "--prompts", "traffic.jsonl", "--gpu", "H100-SXM", *options)
+        return cli(
+            "drafts",
+            "plan",
+            "-f",
+            "service.yaml",
+            "--prompts",
+            "traffic.jsonl",
+            "--gpu",
+            "H100-SXM",
+            *options,
+        )
 
     return run
 
@@ -36,7 +49,11 @@ def transcripts(cli, *, copies):
     lines = []
     for number in range(40):
         prompt = [(number * 31 + place * place * 7) % 5003 for place in range(120)]
-        answer = prompt[20:100] if copies else [6000 + (number * 17 + place * place * 3) % 4999 for place in range(80)]
+        answer = (
+            prompt[20:100]
+            if copies
+            else [6000 + (number * 17 + place * place * 3) % 4999 for place in range(80)]
+        )
         lines.append(json.dumps({"prompt_token_ids": prompt, "token_ids": answer}))
     (cli.directory / "log.jsonl").write_text("\n".join(lines))
     return ("--transcripts", "log.jsonl")
@@ -46,7 +63,11 @@ def test_a_plan_has_gpu_hours_disk_and_gain_for_the_oldest_prompts(plan):
     ran = plan("--now", "1.9", "--reference", "3.8", "-o", "json")
     planned = json.loads(ran.out)
     assert (ran.code, planned["kind"], planned["trainingConversations"]) == (0, "TrainingPlan", 400)
-    assert (planned["service"], planned["method"], planned["target"]) == ("ml/qwen", "eagle3", "Qwen/Qwen3-8B")
+    assert (planned["service"], planned["method"], planned["target"]) == (
+        "ml/qwen",
+        "eagle3",
+        "Qwen/Qwen3-8B",
+    )
     assert planned["tokensPerStep"]["predicted"] == pytest.approx(1.9 + 0.75 * 1.9)
     assert 0.02 < planned["cost"]["gpuHours"] < 0.2
     assert 5 < planned["cost"]["diskGib"] < 15
@@ -63,7 +84,15 @@ def test_free_methods_come_first_and_refuse_a_training_that_they_make_needless(p
 
 def test_a_free_method_that_brings_nothing_stops_no_training(plan, cli):
     ran = plan(
-        "--now", "1.9", "--reference", "3.8", "--output-tokens", "200", *transcripts(cli, copies=False), "-o", "json"
+        "--now",
+        "1.9",
+        "--reference",
+        "3.8",
+        "--output-tokens",
+        "200",
+        *transcripts(cli, copies=False),
+        "-o",
+        "json",
     )
     assert ran.code == 0
     assert json.loads(ran.out)["freeMethods"]["ngram"] == 1.0
@@ -78,7 +107,10 @@ def test_too_few_prompts_are_refused_with_their_number(plan):
 def test_what_is_unknown_is_named_with_the_option_that_gives_it(plan):
     ran = plan()
     assert ran.code == 0
-    assert "unknown: gain: tokens per step now and of a good head are not both known (--now, --reference)" in ran.out
+    assert (
+        "unknown: gain: tokens per step now and of a good head are not both known (--now, --reference)"
+        in ran.out
+    )
     assert "unknown: what free methods bring: --transcripts FILE replays them" in ran.out
 
 

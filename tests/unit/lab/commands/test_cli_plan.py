@@ -73,13 +73,22 @@ def test_a_published_cell_is_answered_with_point_band_call_level_and_regime(cli)
     ratio = answer["throughputRatio"]
     assert ratio["low"] < 57.21 / 29.3 < ratio["high"]  # tomasruizt/vllm-scripts@d94d714
     assert answer["timePerTokenRatio"]["value"] == pytest.approx(1 / ratio["value"], rel=0.01)
-    assert (answer["call"], answer["level"], answer["regime"]) == ("gain", "L1", "below a quarter knee")
+    assert (answer["call"], answer["level"], answer["regime"]) == (
+        "gain",
+        "L1",
+        "below a quarter knee",
+    )
     assert found["id"] == "one"
 
 
 def test_every_pair_of_k_and_concurrency_is_answered(cli):
     (found,) = answered(cli, {**CELL, "k": [1, 3], "concurrency": [1, 256]})
-    assert [(a["concurrency"], a["k"]) for a in found["answers"]] == [(1, 1), (1, 3), (256, 1), (256, 3)]
+    assert [(a["concurrency"], a["k"]) for a in found["answers"]] == [
+        (1, 1),
+        (1, 3),
+        (256, 1),
+        (256, 3),
+    ]
     assert [a["poolBound"] for a in found["answers"]] == [False, False, True, True]
 
 
@@ -96,7 +105,14 @@ def test_the_prompts_of_a_short_run_are_not_processed_while_others_decode(cli):
 
 
 def test_unknown_models_and_gpus_are_described(cli):
-    target = {"layers": 64, "hidden": 5120, "heads": 64, "kv_heads": 8, "head_dim": 128, "vocab": 151936}
+    target = {
+        "layers": 64,
+        "hidden": 5120,
+        "heads": 64,
+        "kv_heads": 8,
+        "head_dim": 128,
+        "vocab": 151936,
+    }
     target |= {"intermediate": 25600, "params_b": 32.8}
     gpu = {"bandwidth_gb_s": 2400, "tflops": 989, "nvlink": True}
     known, described = answered(cli, CELL, {**CELL, "target": target, "gpu": gpu})
@@ -113,9 +129,15 @@ def test_published_acceptance_and_a_class_of_traffic_promise_nothing(cli):
 def test_a_measured_pair_moves_the_answer_and_narrows_its_band(cli):
     pair = {"concurrency": 64, "k": 3, "throughput_ratio": 1.30, "time_per_token_ratio": 0.75}
     far = {**CELL, "concurrency": 64}
-    before, after = (found["answers"][0] for found in answered(cli, far, {**far, "measured": [pair]}))
+    before, after = (
+        found["answers"][0] for found in answered(cli, far, {**far, "measured": [pair]})
+    )
     assert after["level"] == "L2"
-    assert abs(after["throughputRatio"]["value"] - 1.30) < 0.05 < before["throughputRatio"]["value"] - 1.30
+    assert (
+        abs(after["throughputRatio"]["value"] - 1.30)
+        < 0.05
+        < before["throughputRatio"]["value"] - 1.30
+    )
     assert _width(after) - 1 < 0.5 * (_width(before) - 1)
 
 
@@ -127,27 +149,57 @@ def test_outside_the_evidence_says_what_brings_it_inside(cli):
     (found,) = answered(cli, {**CELL, "prompt_tokens": 6000, "pool_tokens": {"baseline": 500000}})
     (answer,) = found["answers"]
     assert answer["call"] == "measure first"
-    assert answer["outsideTheEvidence"][0]["toDo"] == "measure one pair at concurrency 1 (mpctl bench)"
+    assert (
+        answer["outsideTheEvidence"][0]["toDo"] == "measure one pair at concurrency 1 (mpctl bench)"
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "message", "hint"),
     [
-        ({"target": "nobody/nothing"}, "target: the dimensions of nobody/nothing are not", "describe it: target:"),
+        (
+            {"target": "nobody/nothing"},
+            "target: the dimensions of nobody/nothing are not",
+            "describe it: target:",
+        ),
         ({"gpu": "L5"}, "gpu: 'L5' is not in mpctl's table", "bandwidth_gb_s"),
-        ({"gpu": {"tflops": 3}}, "gpu.bandwidth_gb_s: required field is missing", "describe it: gpu:"),
-        ({"acceptance": {"per_position": [63.7]}}, "rates are shares from 0 to 1: 72.9 % is 0.729", ""),
+        (
+            {"gpu": {"tflops": 3}},
+            "gpu.bandwidth_gb_s: required field is missing",
+            "describe it: gpu:",
+        ),
+        (
+            {"acceptance": {"per_position": [63.7]}},
+            "rates are shares from 0 to 1: 72.9 % is 0.729",
+            "",
+        ),
         ({"acceptance": {"length": 5}}, "5 tokens are not possible with K = 3", ""),
         ({"acceptance": {"length": 3.0, "per_position": [0.5, 0.2, 0.1]}}, "which give 1.80", ""),
-        ({"method": "ngram", "draft": None, "acceptance": {"length": 3.0}}, "without its coverage", "tokens_per_step"),
-        ({"method": "eagle3", "draft": None, "target": {**{"layers": 9}}}, "target.hidden: required field", ""),
-        ({"method": "draft_model", "draft": None}, "draft: draft_model needs", "describe it: draft:"),
+        (
+            {"method": "ngram", "draft": None, "acceptance": {"length": 3.0}},
+            "without its coverage",
+            "tokens_per_step",
+        ),
+        (
+            {"method": "eagle3", "draft": None, "target": {**{"layers": 9}}},
+            "target.hidden: required field",
+            "",
+        ),
+        (
+            {"method": "draft_model", "draft": None},
+            "draft: draft_model needs",
+            "describe it: draft:",
+        ),
         ({"k": 2.5}, "k: expected a whole number or a list, got a number", ""),
         ({"k": None}, "k: required field is missing", "a number, or a list: k: [1, 4]"),
         ({"engine": "newest"}, "engine: 'newest' is not a version of vLLM", "engine: 0.19.1"),
         ({"requests": -1}, "requests: expected a number >= 1.0", ""),
         ({"concurency": 3}, "concurency: unknown field, did you mean concurrency?", ""),
-        ({"acceptance": {"length": "3"}}, "acceptance.length: expected a number or null, got text", ""),
+        (
+            {"acceptance": {"length": "3"}},
+            "acceptance.length: expected a number or null, got text",
+            "",
+        ),
         ({"measured": [{"concurrency": 4, "ratio": 1}]}, "measured[0].ratio: unknown field", ""),
     ],
 )
@@ -172,15 +224,30 @@ def test_of_several_cells_those_that_lack_nothing_are_answered(cli):
 
 @pytest.mark.parametrize("name", ["H100-94GB (HGX, about 1.9 TB/s realised)", "h100-94gb"])
 def test_a_gpu_may_be_named_as_its_publication_names_it(cli, name):
-    same = [one["answers"][0]["throughputRatio"] for one in answered(cli, CELL, {**CELL, "gpu": name})]
+    same = [
+        one["answers"][0]["throughputRatio"] for one in answered(cli, CELL, {**CELL, "gpu": name})
+    ]
     assert same[0] == same[1]
 
 
 def test_a_manifest_is_planned_in_less_than_two_seconds_without_an_engine(cli, manifest):
-    prompts = "\n".join(json.dumps({"prompt": f"rename variable {i} " * 20, "seed": i}) for i in range(1000))
+    prompts = "\n".join(
+        json.dumps({"prompt": f"rename variable {i} " * 20, "seed": i}) for i in range(1000)
+    )
     (cli.directory / "prompts.jsonl").write_text(prompts, encoding="utf-8")
     began = time.process_time()
-    ran = cli("plan", *manifest, "--spec", "eagle3", "--gpu", "L4", "--traffic", "code", "--prompts", "prompts.jsonl")
+    ran = cli(
+        "plan",
+        *manifest,
+        "--spec",
+        "eagle3",
+        "--gpu",
+        "L4",
+        "--traffic",
+        "code",
+        "--prompts",
+        "prompts.jsonl",
+    )
     assert ran.code == 0, ran.err
     assert time.process_time() - began < 2  # of this process: other tests share the machine
     assert "Plan: ml/qwen (Qwen/Qwen3-8B)" in ran.out
@@ -197,7 +264,9 @@ def test_all_methods_are_ranked_and_each_has_its_preflight(cli, manifest):
     methods = json.loads(ran.out)["methods"]
     assert {"ngram", "suffix", "eagle3", "dflash"} <= {one["method"] for one in methods}
     free = [one for one in methods if "best" in one and one["canRun"] and not one["notice"]]
-    means = [sum(math.log(choice["throughputRatio"]["value"]) for choice in one["best"]) for one in free]
+    means = [
+        sum(math.log(choice["throughputRatio"]["value"]) for choice in one["best"]) for one in free
+    ]
     assert means == sorted(means, reverse=True)
     names = [one["method"] for one in methods]
     assert names.index("eagle3") < names.index("ngram")  # new code is no copy of its prompt
@@ -208,7 +277,11 @@ def test_all_methods_are_ranked_and_each_has_its_preflight(cli, manifest):
     ("options", "reason", "hint"),
     [
         (("--spec", "eagle3", "--traffic", "code"), "the GPU is unknown", "--gpu names it: L4"),
-        (("--spec", "ngram", "--gpu", "L4"), "nothing is known of how much ngram is accepted", "--traffic code"),
+        (
+            ("--spec", "ngram", "--gpu", "L4"),
+            "nothing is known of how much ngram is accepted",
+            "--traffic code",
+        ),
     ],
 )
 def test_without_a_fact_there_is_no_figure(cli, manifest, options, reason, hint):
@@ -237,7 +310,9 @@ def transcripts(cli, *, copies):
     lines = []
     for i in range(40):
         prompt = [(i * 31 + j * j * 7) % 5003 for j in range(120)]
-        answer = prompt[20:100] if copies else [6000 + (i * 17 + j * j * 3) % 4999 for j in range(80)]
+        answer = (
+            prompt[20:100] if copies else [6000 + (i * 17 + j * j * 3) % 4999 for j in range(80)]
+        )
         lines.append(json.dumps({"prompt_token_ids": prompt, "token_ids": answer}))
     (cli.directory / "log.jsonl").write_text("\n".join(lines), encoding="utf-8")
     return ("--measure", "--transcripts", "log.jsonl")
@@ -246,7 +321,17 @@ def transcripts(cli, *, copies):
 # Where nothing is accepted the ratio is just below 1, and a lookup that near to 1 has no sign.
 @pytest.mark.parametrize(("copies", "call"), [(True, "gain"), (False, "measure first")])
 def test_transcripts_tell_whether_ngram_pays_without_an_engine(cli, manifest, copies, call):
-    ran = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L4", *transcripts(cli, copies=copies), "-o", "json")
+    ran = cli(
+        "plan",
+        *manifest,
+        "--spec",
+        "ngram",
+        "--gpu",
+        "L4",
+        *transcripts(cli, copies=copies),
+        "-o",
+        "json",
+    )
     assert ran.code == 0, ran.err
     record = json.loads(ran.out)
     (method,) = record["methods"]
@@ -261,37 +346,74 @@ def test_nothing_of_a_transcript_but_its_figures_is_shown(cli, manifest, form):
     actual_transcripts = transcripts(cli, copies=True)
     log = cli.directory / "log.jsonl"
     fields = {"prompt": "PLANTED", "text": "PLANTED", "user": "PLANTED"}
-    lines = [json.dumps({**json.loads(line), **fields}) for line in log.read_text(encoding="utf-8").splitlines()]
+    lines = [
+        json.dumps({**json.loads(line), **fields})
+        for line in log.read_text(encoding="utf-8").splitlines()
+    ]
     log.write_text("\n".join(lines), encoding="utf-8")
     output = () if form == "text" else ("-o", form)
     ran = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L4", *actual_transcripts, *output)
     assert ran.code == 0, ran.err
     assert "PLANTED" not in ran.out + ran.err
-    assert [path for path in cli.directory.rglob("*") if path.is_file() and b"PLANTED" in path.read_bytes()] == [log]
+    assert [
+        path
+        for path in cli.directory.rglob("*")
+        if path.is_file() and b"PLANTED" in path.read_bytes()
+    ] == [log]
 
 
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
         ("not json", "log.jsonl:1: not JSON", '{"prompt": "...", "answer": "..."}'),
-        ('{"prompt": "p", "answer": "a"}', "the tokens of Qwen/Qwen3-8B are unknown", "--tokenizer DIR"),
+        (
+            '{"prompt": "p", "answer": "a"}',
+            "the tokens of Qwen/Qwen3-8B are unknown",
+            "--tokenizer DIR",
+        ),
     ],
 )
 def test_transcripts_that_cannot_be_used_are_named(cli, manifest, text, message, hint):
     (cli.directory / "log.jsonl").write_text(text, encoding="utf-8")
-    ran = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L4", "--measure", "--transcripts", "log.jsonl")
+    ran = cli(
+        "plan",
+        *manifest,
+        "--spec",
+        "ngram",
+        "--gpu",
+        "L4",
+        "--measure",
+        "--transcripts",
+        "log.jsonl",
+    )
     assert (ran.code, message in ran.err, hint in ran.err) == (2, True, True), ran.err
 
 
 def test_texts_are_tokenized_by_the_targets_own_file(cli, manifest):
     pytest.importorskip("tokenizers")
     model = Path(__file__).parents[4] / "scripts" / "demo_model" / "model"
-    line = json.dumps({"prompt": "def add(a, b):\n    return a + b\n", "answer": "def add(a, b):\n    return a + b\n"})
+    line = json.dumps(
+        {
+            "prompt": "def add(a, b):\n    return a + b\n",
+            "answer": "def add(a, b):\n    return a + b\n",
+        }
+    )
     (cli.directory / "log.jsonl").write_text(line, encoding="utf-8")
-    given = ("--spec", "ngram", "--gpu", "L4", "--transcripts", "log.jsonl", "--tokenizer", str(model))
+    given = (
+        "--spec",
+        "ngram",
+        "--gpu",
+        "L4",
+        "--transcripts",
+        "log.jsonl",
+        "--tokenizer",
+        str(model),
+    )
     ran = cli("plan", *manifest, *given, "-o", "json")
     assert ran.code == 0, ran.err
-    assert json.loads(ran.out)["promptTokens"] > json.loads(ran.out)["outputTokens"] > 10  # the chat template is added
+    assert (
+        json.loads(ran.out)["promptTokens"] > json.loads(ran.out)["outputTokens"] > 10
+    )  # the chat template is added
 
 
 def test_a_chat_template_that_takes_gigabytes_is_refused_with_its_file(cli, manifest):
@@ -299,17 +421,31 @@ def test_a_chat_template_that_takes_gigabytes_is_refused_with_its_file(cli, mani
     model = Path(__file__).parents[4] / "scripts" / "demo_model" / "model"
     shutil.copy(model / "tokenizer.json", cli.directory)
     (cli.directory / "chat_template.jinja").write_text("{{ 'x' * 6000000000 }}", encoding="utf-8")
-    (cli.directory / "log.jsonl").write_text(json.dumps({"prompt": "p", "answer": "a"}), encoding="utf-8")
+    (cli.directory / "log.jsonl").write_text(
+        json.dumps({"prompt": "p", "answer": "a"}), encoding="utf-8"
+    )
     given = ("--spec", "ngram", "--gpu", "L4", "--transcripts", "log.jsonl", "--tokenizer", ".")
     with within_limits():
         ran = cli("plan", *manifest, *given)
     assert ran.code == 2
-    assert "tokenizer.json: the tokenizer or its chat template cannot be used for conversation 1: it needs" in ran.err
+    assert (
+        "tokenizer.json: the tokenizer or its chat template cannot be used for conversation 1: it needs"
+        in ran.err
+    )
 
 
 def test_a_measurement_is_evidence_and_says_what_it_taught(cli, manifest):
     write_run("measured.json.gz", make_run({Measured("edits", 1): 2.0, Measured("edits", 32): 1.4}))
-    given = ("--spec", "ngram", "--run", "measured.json.gz", "--concurrency", "1,32,256", "-o", "json")
+    given = (
+        "--spec",
+        "ngram",
+        "--run",
+        "measured.json.gz",
+        "--concurrency",
+        "1,32,256",
+        "-o",
+        "json",
+    )
     ran = cli("plan", *manifest, *given)
     assert ran.code == 0, ran.err
     record = json.loads(ran.out)
@@ -320,12 +456,26 @@ def test_a_measurement_is_evidence_and_says_what_it_taught(cli, manifest):
     assert answers[(32, 5)]["throughputRatio"]["value"] == pytest.approx(1.4, rel=0.03)
     assert best[32]["call"] == "gain"
     assert answers[(256, 5)]["level"] == "L1"  # more than twice what was measured
-    assert any("more than twice the largest measured" in o["reason"] for o in answers[(256, 5)]["outsideTheEvidence"])
+    assert any(
+        "more than twice the largest measured" in o["reason"]
+        for o in answers[(256, 5)]["outsideTheEvidence"]
+    )
     assert method["learned"].startswith("2 measured pairs: at concurrency 32")
 
 
 def test_rates_of_two_positions_may_be_the_same(cli, manifest):
-    ran = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L4", "--acceptance", "0.9,0.9,0.8", "-o", "json")
+    ran = cli(
+        "plan",
+        *manifest,
+        "--spec",
+        "ngram",
+        "--gpu",
+        "L4",
+        "--acceptance",
+        "0.9,0.9,0.8",
+        "-o",
+        "json",
+    )
     assert ran.code == 0, ran.err
 
 
@@ -377,10 +527,13 @@ def test_an_engine_without_drafts_is_named(cli, manifest, monkeypatch):
 @pytest.mark.parametrize("form", ["table", "md", "json", "yaml"])
 def test_predictions_are_shown_beside_what_was_measured_in_every_format(cli, monkeypatch, form):
     predicted = {"value": 1.5, "low": 1.3, "high": 1.7}
-    one = CheckedPrediction("rollout-3", "ngram K=5", 8.0, "L2", "throughput", predicted, 1.6, "promoted")
+    one = CheckedPrediction(
+        "rollout-3", "ngram K=5", 8.0, "L2", "throughput", predicted, 1.6, "promoted"
+    )
     monkeypatch.setattr("mpctl.app.session.open.open_session", lambda *_, **__: None)
     monkeypatch.setattr(
-        "mpctl.lab.plan.predicted.read_record", lambda _: PredictionRecord("ml/qwen", (one,), ("rollout-1",))
+        "mpctl.lab.plan.predicted.read_record",
+        lambda _: PredictionRecord("ml/qwen", (one,), ("rollout-1",)),
     )
     ran = cli("plan", "qwen", "--history", "-o", form)
     assert ran.code == 0, ran.err
@@ -399,16 +552,33 @@ def test_all_methods_fit_one_screen_that_opens_with_the_answer(cli, manifest):
     assert lines[1].startswith("Measure first, ")
     assert "break-even at concurrency 64" in done.out
     assert lines[-1].strip().startswith("what would settle it: mpctl plan qwen --spec ")
-    assert "preflight: can run" in cli("-v", "plan", *manifest, "--spec", "ngram,eagle3", "--gpu", "L4").out
+    assert (
+        "preflight: can run"
+        in cli("-v", "plan", *manifest, "--spec", "ngram,eagle3", "--gpu", "L4").out
+    )
 
 
 @pytest.mark.parametrize("form", [(), ("-o", "json"), ("-o", "md")])
 def test_a_target_that_does_not_fit_has_the_arithmetic_and_no_figure(cli, form):
     large = MANIFEST.replace("Qwen/Qwen3-8B", "meta-llama/Llama-3.3-70B-Instruct")
     (cli.directory / "large.yaml").write_text(large, encoding="utf-8")
-    ran = cli("plan", "-f", "large.yaml", "--spec", "eagle3", "--gpu", "L4", "--acceptance", "0.7,0.5,0.3", *form)
+    ran = cli(
+        "plan",
+        "-f",
+        "large.yaml",
+        "--spec",
+        "eagle3",
+        "--gpu",
+        "L4",
+        "--acceptance",
+        "0.7,0.5,0.3",
+        *form,
+    )
     out = re.sub(r"\s+", " ", ran.out)
-    assert "does not fit: 131.5 GiB of bf16 weights, 1.4 GiB of workspace at least and 2.50 GiB for one request" in out
+    assert (
+        "does not fit: 131.5 GiB of bf16 weights, 1.4 GiB of workspace at least and 2.50 GiB for one request"
+        in out
+    )
     assert "what fits: --tensor-parallel-size=8" in out
     assert "throughputRatio" not in out
 
@@ -419,15 +589,33 @@ def test_a_target_that_does_not_fit_has_the_arithmetic_and_no_figure(cli, form):
         ({"concurrency": 99_999_999}, "concurrency"),
         ({"k": 5000}, "k: expected"),
         ({"prompt_tokens": 1e8}, "prompt_tokens: 1e+08 is outside 1 to 10,000,000"),
-        ({"gpu": {"bandwidth_gb_s": 0.3, "tflops": 100}}, "bandwidth_gb_s: 0.3 is outside 5 to 30,000 (GB/s"),
+        (
+            {"gpu": {"bandwidth_gb_s": 0.3, "tflops": 100}},
+            "bandwidth_gb_s: 0.3 is outside 5 to 30,000 (GB/s",
+        ),
         ({"pool_tokens": {"baseline": 1}}, "pool_tokens.baseline: 1 tokens hold no request of 345"),
-        ({"pool_tokens": {"baseline": 10_000, "candidate": 1}}, "pool_tokens.candidate: 1 tokens hold no request"),
-        ({"pool_tokens": {"baseline": 10_000, "candidate": 9e7}}, "are more than the baseline's 10,000"),
-        ({"measured": [{"concurrency": 4, "k": 3, "throughput_ratio": 50}]}, "50 is not possible with K = 3"),
+        (
+            {"pool_tokens": {"baseline": 10_000, "candidate": 1}},
+            "pool_tokens.candidate: 1 tokens hold no request",
+        ),
+        (
+            {"pool_tokens": {"baseline": 10_000, "candidate": 9e7}},
+            "are more than the baseline's 10,000",
+        ),
+        (
+            {"measured": [{"concurrency": 4, "k": 3, "throughput_ratio": 50}]},
+            "50 is not possible with K = 3",
+        ),
         ({"gpus": 3}, "gpus: 64 attention heads cannot be split over 3 GPUs"),
-        ({"acceptance": {"per_position": [0.6], "coverage": 0.5}}, "coverage: eagle3 proposes in every step"),
+        (
+            {"acceptance": {"per_position": [0.6], "coverage": 0.5}},
+            "coverage: eagle3 proposes in every step",
+        ),
         ({"acceptance": {"per_position": [0.6], "traffic": "code"}}, "are both given"),
-        ({"weights_gb": 900, "gpu": "L4", "pool_tokens": {}}, "does not fit: 838.2 GiB of bf16 weights"),
+        (
+            {"weights_gb": 900, "gpu": "L4", "pool_tokens": {}},
+            "does not fit: 838.2 GiB of bf16 weights",
+        ),
         (
             {"target": {**SHAPE, "experts": 8, "experts_per_token": 8, "active_params_b": 3}},
             "8 must be more than the 8",
@@ -445,12 +633,27 @@ def test_impossible_figures_are_refused_with_field_and_limit(cli, change, messag
     ("options", "message"),
     [
         (("--acceptance", "0.7,0.5", "--coverage", "2"), "--coverage: 2 is no share"),
-        (("--acceptance", "0.7,0.5", "--coverage", "0.5"), "--coverage: eagle3 proposes in every step"),
-        (("--traffic", "code", "--coverage", "0.5"), "--coverage: says nothing without --acceptance"),
-        (("--traffic", "code", "--acceptance", "0.7"), "--traffic: --acceptance and --traffic are both given"),
-        (("--traffic", "code", "--concurrency", "999999999999"), "--concurrency: 1e+12 is outside 1 to 100,000"),
+        (
+            ("--acceptance", "0.7,0.5", "--coverage", "0.5"),
+            "--coverage: eagle3 proposes in every step",
+        ),
+        (
+            ("--traffic", "code", "--coverage", "0.5"),
+            "--coverage: says nothing without --acceptance",
+        ),
+        (
+            ("--traffic", "code", "--acceptance", "0.7"),
+            "--traffic: --acceptance and --traffic are both given",
+        ),
+        (
+            ("--traffic", "code", "--concurrency", "999999999999"),
+            "--concurrency: 1e+12 is outside 1 to 100,000",
+        ),
         (("--traffic", "code", "--k", "5000"), "--k: 5000 is outside 1 to 64"),
-        (("--traffic", "code", "--prompt-tokens", "100000000"), "--prompt-tokens: 1e+08 is outside"),
+        (
+            ("--traffic", "code", "--prompt-tokens", "100000000"),
+            "--prompt-tokens: 1e+08 is outside",
+        ),
     ],
 )
 def test_options_have_the_limits_of_a_file_of_cells(cli, manifest, options, message):
@@ -459,13 +662,49 @@ def test_options_have_the_limits_of_a_file_of_cells(cli, manifest, options, mess
 
 
 def test_the_names_of_a_plan_are_its_methods_the_best_first(cli, manifest):
-    done = cli("plan", *manifest, "--spec", "ngram,eagle3", "--gpu", "L4", "--traffic", "code", "-o", "name")
+    done = cli(
+        "plan",
+        *manifest,
+        "--spec",
+        "ngram,eagle3",
+        "--gpu",
+        "L4",
+        "--traffic",
+        "code",
+        "-o",
+        "name",
+    )
     assert sorted(done.out.split()) == ["method/eagle3", "method/ngram"]
 
 
-WRONG = (-1, 0, -0.5, 1e18, math.inf, math.nan, "many", True, [], {}, [None], [-3], ["2"], "NaN", "0x10", 1e-300)
+WRONG = (
+    -1,
+    0,
+    -0.5,
+    1e18,
+    math.inf,
+    math.nan,
+    "many",
+    True,
+    [],
+    {},
+    [None],
+    [-3],
+    ["2"],
+    "NaN",
+    "0x10",
+    1e-300,
+)
 PLACES = (
-    *("k", "concurrency", "prompt_tokens", "output_tokens", "gpus", "weights_gb", "gpu_memory_utilization"),
+    *(
+        "k",
+        "concurrency",
+        "prompt_tokens",
+        "output_tokens",
+        "gpus",
+        "weights_gb",
+        "gpu_memory_utilization",
+    ),
     *(
         "max_num_seqs",
         "max_model_len",
@@ -474,9 +713,29 @@ PLACES = (
         "acceptance.length",
         "acceptance.coverage",
     ),
-    *("pool_tokens.baseline", "pool_tokens.candidate", "gpu.bandwidth_gb_s", "gpu.tflops", "gpu.memory_gib"),
-    *("target.layers", "target.hidden", "target.heads", "target.vocab", "target.params_b", "target.kv_heads"),
-    *("measured.throughput_ratio", "measured.concurrency", "engine", "precision", "kv_cache", "method"),
+    *(
+        "pool_tokens.baseline",
+        "pool_tokens.candidate",
+        "gpu.bandwidth_gb_s",
+        "gpu.tflops",
+        "gpu.memory_gib",
+    ),
+    *(
+        "target.layers",
+        "target.hidden",
+        "target.heads",
+        "target.vocab",
+        "target.params_b",
+        "target.kv_heads",
+    ),
+    *(
+        "measured.throughput_ratio",
+        "measured.concurrency",
+        "engine",
+        "precision",
+        "kv_cache",
+        "method",
+    ),
 )
 # What some place takes, although it looks like a slip.
 RIGHT = [("requests", math.inf), ("gpu.memory_gib", math.inf)]
@@ -488,7 +747,11 @@ def spoilt(place, wrong):
     head, dot, field = place.partition(".")
     if not dot:
         return {**cell, head: wrong}
-    whole = {"gpu": {"bandwidth_gb_s": 2400, "tflops": 989}, "target": SHAPE, "measured": {"concurrency": 4, "k": 3}}
+    whole = {
+        "gpu": {"bandwidth_gb_s": 2400, "tflops": 989},
+        "target": SHAPE,
+        "measured": {"concurrency": 4, "k": 3},
+    }
     inner = {**(cell.get(head) if isinstance(cell.get(head), dict) else whole[head]), field: wrong}
     if place == "measured.concurrency":
         inner["throughput_ratio"] = 1.5

@@ -33,8 +33,12 @@ def searched(cli, monkeypatch):
 
 
 def test_a_search_is_among_all_methods_unless_some_are_named(searched):
-    assert searched("qwen", "--tune") == TuneRequest(("all",), SpeculationRequest(""), BenchRequest("qwen"))
-    named = searched("--tune", "--spec", "ngram,eagle3", "--draft", "org/head", "--write-spec", "best.json")
+    assert searched("qwen", "--tune") == TuneRequest(
+        ("all",), SpeculationRequest(""), BenchRequest("qwen")
+    )
+    named = searched(
+        "--tune", "--spec", "ngram,eagle3", "--draft", "org/head", "--write-spec", "best.json"
+    )
     assert named == TuneRequest(
         ("ngram", "eagle3"), SpeculationRequest("", draft="org/head"), BenchRequest(), "best.json"
     )

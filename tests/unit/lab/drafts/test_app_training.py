@@ -40,7 +40,9 @@ def session():
 @pytest.fixture
 def trainer(monkeypatch):
     trainer = Trainer()
-    opened = training.ServiceTraining(trainer, lambda order: (order.to_record(),), lambda order: order)
+    opened = training.ServiceTraining(
+        trainer, lambda order: (order.to_record(),), lambda order: order
+    )
     monkeypatch.setattr(training, "open_training", lambda session, request=None: opened)
     return trainer
 
@@ -49,8 +51,12 @@ def trainer(monkeypatch):
 def asked(tmp_path):
     def request(marker="planted", **settings):
         file = tmp_path / f"{marker}.jsonl"
-        file.write_text("".join(json.dumps({"prompt": f"{marker} question {n}"}) + "\n" for n in range(50)))
-        return DraftTrainRequest(prompts=(str(file),), command="train --out {out}", **{"ignored": ACCEPTED, **settings})
+        file.write_text(
+            "".join(json.dumps({"prompt": f"{marker} question {n}"}) + "\n" for n in range(50))
+        )
+        return DraftTrainRequest(
+            prompts=(str(file),), command="train --out {out}", **{"ignored": ACCEPTED, **settings}
+        )
 
     return request
 
@@ -68,14 +74,23 @@ def test_a_training_ends_with_its_card(session, trainer, asked):
     result = training.train(session, asked(apply=True))
     assert result.card.better()
     (head,) = training.made_heads(session, trainer)
-    assert (head.state, head.serves, head.verdict, head.unfinished) == ("trained", False, None, False)
+    assert (head.state, head.serves, head.verdict, head.unfinished) == (
+        "trained",
+        False,
+        None,
+        False,
+    )
     assert training.train(session, asked()).name == "svc-2"
 
 
 @pytest.mark.parametrize("apply", [False, True])
-def test_weights_without_a_known_licence_are_trained_on_only_if_that_is_accepted(session, trainer, asked, apply):
+def test_weights_without_a_known_licence_are_trained_on_only_if_that_is_accepted(
+    session, trainer, asked, apply
+):
     if apply:
-        with pytest.raises(Refused, match=r"\[unknown-licence\] .* the target .* and of the start head org/old"):
+        with pytest.raises(
+            Refused, match=r"\[unknown-licence\] .* the target .* and of the start head org/old"
+        ):
             training.train(session, asked(apply=True, ignored=()))
     else:
         training.train(session, asked(ignored=()))
@@ -83,7 +98,9 @@ def test_weights_without_a_known_licence_are_trained_on_only_if_that_is_accepted
     assert trainer.trainings == 0
 
 
-def test_the_licence_of_weights_stands_in_their_readme(session, trainer, asked, tmp_path, monkeypatch):
+def test_the_licence_of_weights_stands_in_their_readme(
+    session, trainer, asked, tmp_path, monkeypatch
+):
     (tmp_path / "README.md").write_text("---\nlicense: apache-2.0\n---\n# A model\n")
     monkeypatch.setattr(type(session), "folder", lambda self, name: tmp_path)
     assert training.train(session, asked(apply=True, ignored=())).card.better()
@@ -95,7 +112,9 @@ def test_a_finding_to_ignore_that_does_not_exist_is_named(session, trainer, aske
         training.train(session, asked(apply=True, ignored=("licence",)))
 
 
-def test_the_same_command_continues_and_another_one_is_refused(session, trainer, asked, monkeypatch):
+def test_the_same_command_continues_and_another_one_is_refused(
+    session, trainer, asked, monkeypatch
+):
     trainer.phase = TrainingPhase.TRAINING
 
     def interrupted(seconds):
@@ -118,8 +137,14 @@ def test_the_same_command_continues_and_another_one_is_refused(session, trainer,
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"command": ("sh", "-c", "id")}, 'the command ["sh", "-c", "id"], not ["train", "--out", "{out}"]'),
-        ({"images": Images("", "evil.example/x")}, '"trainer": "evil.example/x"}, not {"engine": "", "trainer": ""}'),
+        (
+            {"command": ("sh", "-c", "id")},
+            'the command ["sh", "-c", "id"], not ["train", "--out", "{out}"]',
+        ),
+        (
+            {"images": Images("", "evil.example/x")},
+            '"trainer": "evil.example/x"}, not {"engine": "", "trainer": ""}',
+        ),
         ({"target": Target("org/other")}, 'the target {"model": "org/other"'),
     ],
 )
@@ -139,11 +164,16 @@ def test_a_stored_order_that_is_not_what_was_asked_for_is_refused_with_both_show
 
 def test_the_question_names_the_trainers_command_and_image(session, trainer, asked):
     training.train(session, asked(apply=True, image="org/speculators@sha256:2e"))
-    assert "trainer in org/speculators@sha256:2e: train --out '{out}'\n" in session.console.questions[-1]
+    assert (
+        "trainer in org/speculators@sha256:2e: train --out '{out}'\n"
+        in session.console.questions[-1]
+    )
 
 
 @pytest.mark.parametrize("phase", [TrainingPhase.FAILED, None])
-def test_a_run_that_failed_or_is_gone_is_an_error_with_the_next_command(session, trainer, asked, phase):
+def test_a_run_that_failed_or_is_gone_is_an_error_with_the_next_command(
+    session, trainer, asked, phase
+):
     trainer.phase = phase or TrainingPhase.TRAINING
     if phase is None:
         trainer.status = lambda uid: None
@@ -162,7 +192,9 @@ def test_a_run_that_failed_or_is_gone_is_an_error_with_the_next_command(session,
         ({"method": "ngram"}, "has no head to train"),
     ],
 )
-def test_a_request_that_cannot_be_carried_out_submits_nothing(session, trainer, asked, settings, message):
+def test_a_request_that_cannot_be_carried_out_submits_nothing(
+    session, trainer, asked, settings, message
+):
     with pytest.raises(InputError, match=message):
         training.train(session, asked(**settings))
     assert trainer.trainings == 0

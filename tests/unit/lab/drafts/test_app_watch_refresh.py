@@ -40,9 +40,13 @@ MARKER = "planted-7f3a"
 def policy(tmp_path, monkeypatch):
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
     file = tmp_path / "traffic.jsonl"
-    file.write_text("".join(json.dumps({"prompt": f"{MARKER} question {n}"}) + "\n" for n in range(300)))
+    file.write_text(
+        "".join(json.dumps({"prompt": f"{MARKER} question {n}"}) + "\n" for n in range(300))
+    )
     refreshes = RefreshPolicy({"chat": str(file)}, min_prompts=100, free_methods=(), apply=True)
-    return replace(ACTS, refresh=refreshes, fleet_share=1.0, fleet_window_s=1.0, sentinel_s=0.0, restart=False)
+    return replace(
+        ACTS, refresh=refreshes, fleet_share=1.0, fleet_window_s=1.0, sentinel_s=0.0, restart=False
+    )
 
 
 @cache
@@ -78,7 +82,10 @@ def went_stale(policy, trainer, session=None):
 
 
 def kinds(session):
-    return [(op.plan.kind.value, op.ending.value if op.ending else None) for op in session.memory.operations()]
+    return [
+        (op.plan.kind.value, op.ending.value if op.ending else None)
+        for op in session.memory.operations()
+    ]
 
 
 def test_a_stale_head_is_trained_anew_gated_and_promoted_without_a_person(policy):
@@ -86,7 +93,9 @@ def test_a_stale_head_is_trained_anew_gated_and_promoted_without_a_person(policy
     session, watcher, events = went_stale(policy, trainer)
     rounds(watcher, 1)
     traffic = Path(policy.refresh.prompts["chat"])
-    traffic.write_text(json.dumps({"prompt": f"{MARKER} older than all"}) + "\n" + traffic.read_text())
+    traffic.write_text(
+        json.dumps({"prompt": f"{MARKER} older than all"}) + "\n" + traffic.read_text()
+    )
     rounds(watcher, 20)
     assert kinds(session) == [
         ("rollout", "promoted"),
@@ -102,9 +111,15 @@ def test_a_stale_head_is_trained_anew_gated_and_promoted_without_a_person(policy
     asked = [prompt for _, prompt in session.memory.meter.sent]
     assert len(asked) > 10
     assert not {prompt_digest(prompt, order.salt) for prompt in asked} & {*order.training}
-    assert [e.reason for e in events if e.kind == "action"] == ["FellBack", "Refreshed", "Refreshed"]
+    assert [e.reason for e in events if e.kind == "action"] == [
+        "FellBack",
+        "Refreshed",
+        "Refreshed",
+    ]
     assert MARKER not in json.dumps([e.to_record() for e in events])
-    assert MARKER not in repr((session.memory.disk.ledger, session.memory.disk.records, session.console.lines))
+    assert MARKER not in repr(
+        (session.memory.disk.ledger, session.memory.disk.records, session.console.lines)
+    )
 
 
 @pytest.mark.parametrize("change", [{"training": ()}, {"salt": "0"}, {"prompts": "0"}])
@@ -211,21 +226,29 @@ def test_a_run_without_capacity_is_cancelled_at_its_deadline(policy):
 
 def test_by_default_the_watch_only_proposes_the_command_once(policy):
     trainer = MemoryTrainer()
-    proposes = replace(policy, refresh=replace(policy.refresh, apply=False, free_methods=("ngram",)))
+    proposes = replace(
+        policy, refresh=replace(policy.refresh, apply=False, free_methods=("ngram",))
+    )
     _, watcher, events = went_stale(proposes, trainer)
     rounds(watcher, 20)
     (event,) = [e for e in events if e.reason == "RefreshProposed"]
-    assert event.command.startswith("mpctl drafts train svc --spec eagle3 --from org/old --prompts chat=")
+    assert event.command.startswith(
+        "mpctl drafts train svc --spec eagle3 --from org/old --prompts chat="
+    )
     assert "300 prompts, 2.0 GPU hours" in event.text
     assert "first try 'mpctl rollout svc --spec ngram" in event.text
     assert MARKER not in event.text
     assert trainer.trainings == 0
 
 
-@pytest.mark.parametrize("limit", [{"gpu_hours_per_week": 1.0}, {"attempts": 0}, {"min_prompts": 301}])
+@pytest.mark.parametrize(
+    "limit", [{"gpu_hours_per_week": 1.0}, {"attempts": 0}, {"min_prompts": 301}]
+)
 def test_over_a_limit_nothing_is_trained(policy, limit):
     trainer = MemoryTrainer()
-    session, watcher, events = went_stale(replace(policy, refresh=replace(policy.refresh, **limit)), trainer)
+    session, watcher, events = went_stale(
+        replace(policy, refresh=replace(policy.refresh, **limit)), trainer
+    )
     rounds(watcher, 20)
     assert [kind for kind, _ in kinds(session)] == ["rollout", "rollback"]
     assert (trainer.trainings, len(trainer.runs)) == (0, 0)
@@ -245,9 +268,13 @@ def test_attempts_are_bounded_and_a_day_lies_between_them(policy):
     assert first[:10] < second[:10]
 
 
-def test_a_free_method_is_measured_before_anything_is_trained_and_a_small_gain_is_not_worth_a_training(policy):
+def test_a_free_method_is_measured_before_anything_is_trained_and_a_small_gain_is_not_worth_a_training(
+    policy,
+):
     trainer = MemoryTrainer()
-    session, watcher, _ = went_stale(replace(policy, refresh=replace(policy.refresh, free_methods=("ngram",))), trainer)
+    session, watcher, _ = went_stale(
+        replace(policy, refresh=replace(policy.refresh, free_methods=("ngram",))), trainer
+    )
     rounds(watcher, 10)
     session.engine.speculates = True
     rounds(watcher, 10)
@@ -258,9 +285,13 @@ def test_a_free_method_is_measured_before_anything_is_trained_and_a_small_gain_i
     assert facts.refresh.stale.gain == pytest.approx(0.0, abs=0.01)
 
 
-def test_an_undecided_gate_is_measured_once_more_and_its_training_counts_as_an_attempt(policy, monkeypatch):
+def test_an_undecided_gate_is_measured_once_more_and_its_training_counts_as_an_attempt(
+    policy, monkeypatch
+):
     limits = act._limits
-    monkeypatch.setattr(act, "_limits", lambda promotion: {**limits(promotion), "min_compared": 9999})
+    monkeypatch.setattr(
+        act, "_limits", lambda promotion: {**limits(promotion), "min_compared": 9999}
+    )
     trainer = MemoryTrainer()
     session, watcher, _ = went_stale(policy, trainer)
     text = session.memory.disk.text
@@ -332,7 +363,9 @@ def test_killed_at_any_boundary_a_refresh_is_continued_without_a_second_training
         assert [op.ending for op in trained] == [Ending.OFFERED], f"boundary {survived}"
         assert trainer.trainings == 1, f"boundary {survived}"
         heir.memory.check_ledger()
-    assert len(entries) == 5, "killed before the first entry, and after opened, reserve, train, and card with the end"
+    assert len(entries) == 5, (
+        "killed before the first entry, and after opened, reserve, train, and card with the end"
+    )
     assert survived > 10
 
 
@@ -360,7 +393,9 @@ def test_a_training_of_somebody_else_under_the_same_name_is_left_alone(policy):
     assert (trainer.trainings, trainer.purged) == (0, [])
 
 
-def test_prompts_that_changed_between_submission_and_its_entry_end_the_refresh_without_a_run(policy):
+def test_prompts_that_changed_between_submission_and_its_entry_end_the_refresh_without_a_run(
+    policy,
+):
     trainer, session = MemoryTrainer(), with_a_head()
     training = MemoryTraining(trainer, policy.refresh)
     refresh.propose(session, training, draft="org/old", cause="stale", by="watch")
@@ -372,7 +407,10 @@ def test_prompts_that_changed_between_submission_and_its_entry_end_the_refresh_w
     with Path(policy.refresh.prompts["chat"]).open("a") as file:
         file.write(json.dumps({"prompt": "a new question"}) + "\n")
     ended = refresh.advance(session.later(), training)
-    assert (ended.ending, ended.detail) == (Ending.REFUSED, "the prompts changed before they were sent")
+    assert (ended.ending, ended.detail) == (
+        Ending.REFUSED,
+        "the prompts changed before they were sent",
+    )
     assert trainer.purged == [ended.result("reserve", refresh.Reserved).name]
 
 
@@ -393,7 +431,9 @@ card = dict(name=order["name"], method=order["method"], target=order["target"], 
 
 def policy_training(session, policy, trainer, **settings):
     prompts = prompts_of(policy.refresh.prompts)
-    request = DraftTrainRequest("eagle3", prompts, start="org/old", command="true {start} {out}", **settings)
+    request = DraftTrainRequest(
+        "eagle3", prompts, start="org/old", command="true {start} {out}", **settings
+    )
     service = ServiceTraining(trainer, lambda order: (order.to_record(),), lambda order: order)
     return refresh.PolicyTraining(session, request, 3, service)
 
@@ -401,7 +441,9 @@ def policy_training(session, policy, trainer, **settings):
 def test_a_refresh_on_weights_without_a_known_licence_ends_before_anything_is_submitted(policy):
     trainer, session = MemoryTrainer(), with_a_head()
     training = policy_training(session, policy, trainer)
-    refresh.propose(session, training, draft="org/old", cause="watch: WorseDraft: stale", by="watch")
+    refresh.propose(
+        session, training, draft="org/old", cause="watch: WorseDraft: stale", by="watch"
+    )
     ended = refresh.advance(session, training)
     assert (ended.ending, trainer.sent) == (Ending.REFUSED, 0)
     assert "[unknown-licence]" in ended.detail
@@ -413,7 +455,9 @@ def test_a_process_of_this_machine_trains_for_the_watch_once(policy, tmp_path):
     engine.chmod(0o755)
     trainer = LocalTrainer(tmp_path / "service", str(engine), tmp_path)
     training = policy_training(session, policy, trainer, ignored=("unknown-licence",))
-    refresh.propose(session, training, draft="org/old", cause="watch: WorseDraft: stale", by="watch")
+    refresh.propose(
+        session, training, draft="org/old", cause="watch: WorseDraft: stale", by="watch"
+    )
     for _ in range(600):
         ended = refresh.advance(session, training)
         if ended.ending is not None:
@@ -428,7 +472,10 @@ def test_a_trainer_that_cannot_be_asked_is_reported_and_delays_no_fallback(polic
     trainer = MemoryTrainer(phase=TrainingPhase.TRAINING)
     session, watcher, events = went_stale(policy, trainer)
     rounds(watcher, 5)
-    assert rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK)).operation.id == "rollout-4"
+    assert (
+        rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK)).operation.id
+        == "rollout-4"
+    )
 
     def unreachable(_uid):
         raise MpctlError("the trainer is unreachable")
@@ -441,4 +488,8 @@ def test_a_trainer_that_cannot_be_asked_is_reported_and_delays_no_fallback(polic
     rounds(watcher, 6)
     assert "RefreshedFailed" in [e.reason for e in events]
     last = session.memory.operations()[-1]
-    assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLBACK, "watch", Ending.ROLLED_BACK)
+    assert (last.plan.kind, last.plan.by, last.ending) == (
+        Kind.ROLLBACK,
+        "watch",
+        Ending.ROLLED_BACK,
+    )

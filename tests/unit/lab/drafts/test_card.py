@@ -39,7 +39,14 @@ def head(rate: float, *, prompts: int = 24, steps: int = 60, k: int = 3) -> list
 
 def card(holdout: Holdout | None = None, **fields) -> Card:
     target = Target("org/target", "main", "ab" * 32)
-    return Card(name="qwen-7", method="eagle3", target=target, head_digest="cd" * 32, holdout=holdout, **fields)
+    return Card(
+        name="qwen-7",
+        method="eagle3",
+        target=target,
+        head_digest="cd" * 32,
+        holdout=holdout,
+        **fields,
+    )
 
 
 def test_a_card_is_read_back_as_it_was_written():
@@ -69,7 +76,9 @@ def test_the_interval_holds_the_truth_as_often_as_it_says():
     truth = 1 + 0.6 + 0.36 + 0.216
     held = sum(
         bool(figure.low and figure.high and figure.low <= truth <= figure.high)
-        for figure in (Holdout.of(3, head(0.6, prompts=12, steps=20)).new.tokens_per_step for _ in range(300))
+        for figure in (
+            Holdout.of(3, head(0.6, prompts=12, steps=20)).new.tokens_per_step for _ in range(300)
+        )
     )
     assert 0.91 <= held / 300 <= 0.99
 
@@ -79,7 +88,9 @@ def test_a_card_is_better_only_when_the_whole_interval_lies_above_zero():
     assert card(Holdout.of(3, head(0.8), old)).better()
     assert not card(Holdout.of(3, old, old)).better()
     assert not card(Holdout.of(3, head(0.2), old)).better()
-    assert not card(Holdout.of(3, head(0.9, prompts=3), head(0.1, prompts=3))).better(), "three prompts are no evidence"
+    assert not card(Holdout.of(3, head(0.9, prompts=3), head(0.1, prompts=3))).better(), (
+        "three prompts are no evidence"
+    )
     assert not card().better(), "a head without a hold-out has shown nothing"
 
 
@@ -89,7 +100,9 @@ def test_pairing_removes_what_both_heads_share():
     holdout = Holdout.of(3, better, hard)
     assert holdout.difference is not None
     assert holdout.difference.above(0.0, strictly=True)
-    assert holdout.new.tokens_per_step.low < holdout.old.tokens_per_step.high, "apart, the two overlap"
+    assert holdout.new.tokens_per_step.low < holdout.old.tokens_per_step.high, (
+        "apart, the two overlap"
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,7 +121,9 @@ def test_training_prompts_are_found_by_their_conversation():
     first = chat(("system", "s"), ("user", "hello  there"))
     later = chat(("system", "s"), ("user", "hello there"), ("assistant", "a"), ("user", "more"))
     other = chat(("system", "s"), ("user", "hello you"))
-    trained = card(salt="x", training_digests=(prompt_digest(first, "x"), prompt_digest("plain", "x")))
+    trained = card(
+        salt="x", training_digests=(prompt_digest(first, "x"), prompt_digest("plain", "x"))
+    )
     assert trained.trained_on([first, later, other, "plain\n", "novel"]) == 3
     assert card().trained_on([first]) == 0
     assert prompt_digest(first, "x") != prompt_digest(first, "y")

@@ -12,7 +12,16 @@ from mpctl.lab.drafts.card import StartHead, Target, prompt_digest
 from mpctl.lab.drafts.order import Limits, Split, TrainingOrder, next_name, program_of
 from mpctl.records import encode
 
-COMMAND = ("train", "--data", "{transcripts}", "--start", "{start}", "--out={out}", "--steps", "{steps}")
+COMMAND = (
+    "train",
+    "--data",
+    "{transcripts}",
+    "--start",
+    "{start}",
+    "--out={out}",
+    "--steps",
+    "{steps}",
+)
 
 
 def order(**fields) -> TrainingOrder:
@@ -30,14 +39,21 @@ def order(**fields) -> TrainingOrder:
 
 
 def test_an_order_is_read_back_as_it_was_written():
-    whole = order(start=StartHead("org/head", "ab"), limits=Limits(steps=7), made_with="speculators 0.9.0")
+    whole = order(
+        start=StartHead("org/head", "ab"), limits=Limits(steps=7), made_with="speculators 0.9.0"
+    )
     assert TrainingOrder.from_record(json.loads(json.dumps(encode(whole)))) == whole
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3)), max_size=120))
 def test_no_conversation_is_on_both_sides_of_a_split(turns):
     prompts = [
-        Chat.of({"messages": [{"role": "user", "content": f"c{c}"}] + [{"role": "user", "content": "t"}] * t})
+        Chat.of(
+            {
+                "messages": [{"role": "user", "content": f"c{c}"}]
+                + [{"role": "user", "content": "t"}] * t
+            }
+        )
         for c, t in turns
     ]
     conversations = len({c for c, _ in turns})
@@ -46,7 +62,9 @@ def test_no_conversation_is_on_both_sides_of_a_split(turns):
             Split.of(prompts, "s")
         return
     split = Split.of(prompts, "s")
-    training, holdout = ({prompt_digest(p, "s") for p in side} for side in (split.training, split.holdout))
+    training, holdout = (
+        {prompt_digest(p, "s") for p in side} for side in (split.training, split.holdout)
+    )
     assert not training & holdout
     assert len(split.holdout) == len(holdout), "one prompt per conversation"
     assert len(training) == round(0.8 * conversations)

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 import pytest
 
 from mpctl.estimate.shape import Shape, find_gpu, model_shape
-from mpctl.lab.drafts.training_cost import Device, Gain, Sizes, TrainingLoad, cost_of, regained_share
+from mpctl.lab.drafts.training_cost import (
+    Device,
+    Gain,
+    Sizes,
+    TrainingLoad,
+    cost_of,
+    regained_share,
+)
 from mpctl.lab.payoff.scenario import head_weights, target_weights
 
 # Hidden 4096, 32 layers, 16 heads of 256: Qwen/Qwen3.5-9B's config.json
@@ -35,9 +42,14 @@ class PublishedRun:
     def predicted(self):
         shape = model_shape(self.target) if isinstance(self.target, str) else self.target
         gpu = find_gpu(self.gpu)
-        target, head = target_weights(shape), head_weights(shape, self.method, vocab=self.head_vocab)
+        target, head = (
+            target_weights(shape),
+            head_weights(shape, self.method, vocab=self.head_vocab),
+        )
         sizes = Sizes(target.active_b, head.active_b, target.total_gb, 4, shape.hidden)
-        return cost_of(self.method, sizes, self.work, Device(gpu.bf16_tflops, gpu.bandwidth_gb_s), self.gpus)
+        return cost_of(
+            self.method, sizes, self.work, Device(gpu.bf16_tflops, gpu.bandwidth_gb_s), self.gpus
+        )
 
 
 def chat(conversations=5000, passes=5, *, online=True):
@@ -55,16 +67,38 @@ RUNS = {
         *("p-eagle", QWEN, chat(), "H100-SXM", 4, 2901, 151936),
     ),
     "eagle3 online": PublishedRun(
-        f"{EXAMPLES}/eagle3_qwen3_8b_sharegpt_online_5k.sh", "eagle3", QWEN, chat(), "H100-SXM", 4, 1042
+        f"{EXAMPLES}/eagle3_qwen3_8b_sharegpt_online_5k.sh",
+        "eagle3",
+        QWEN,
+        chat(),
+        "H100-SXM",
+        4,
+        1042,
     ),
     "dflash": PublishedRun(
-        f"{EXAMPLES}/dflash_qwen3_8b_sharegpt_online_5k.sh", "dflash", QWEN, chat(), "H100-SXM", 4, 1475, 32000
+        f"{EXAMPLES}/dflash_qwen3_8b_sharegpt_online_5k.sh",
+        "dflash",
+        QWEN,
+        chat(),
+        "H100-SXM",
+        4,
+        1475,
+        32000,
     ),
     "mtp, warm": PublishedRun(
         f"{EXAMPLES}/mtp_qwen3_5_9b_gsm8k_online.sh",
-        *("mtp", QWEN_9B, TrainingLoad(5000, 100, 200, 3, regenerates=False, online=True), "H200-SXM", 2, 443),
+        *(
+            "mtp",
+            QWEN_9B,
+            TrainingLoad(5000, 100, 200, 3, regenerates=False, online=True),
+            "H200-SXM",
+            2,
+            443,
+        ),
     ),
-    "eagle3 on a desk": PublishedRun(MUNINN, "eagle3", GEMMA, chat(50_000, 1), "GB10", 1, 11 * 3600),
+    "eagle3 on a desk": PublishedRun(
+        MUNINN, "eagle3", GEMMA, chat(50_000, 1), "GB10", 1, 11 * 3600
+    ),
 }
 
 
@@ -72,12 +106,16 @@ RUNS = {
 def test_gpu_hours_are_within_a_factor_of_two_of_published_runs(name):
     run = RUNS[name]
     ratio = run.predicted().gpu_hours / run.gpu_hours
-    assert 0.5 <= ratio <= 2, f"published {run.gpu_hours:.2f} GPU hours, predicted {ratio * run.gpu_hours:.2f}"
+    assert 0.5 <= ratio <= 2, (
+        f"published {run.gpu_hours:.2f} GPU hours, predicted {ratio * run.gpu_hours:.2f}"
+    )
 
 
 def test_hidden_states_of_an_8b_target_take_32_kib_per_token():
     """As speculators' tutorial of offline training says: 1.6 TB for 50 000 samples of 1 024 tokens."""
-    cost = cost_of("eagle3", Sizes(7.5, 0.0, 15.0, 4, 4096), chat(50_000, online=False), Device(989, 3350))
+    cost = cost_of(
+        "eagle3", Sizes(7.5, 0.0, 15.0, 4, 4096), chat(50_000, online=False), Device(989, 3350)
+    )
     assert cost.disk_gib == pytest.approx(50_000 * 1024 * 32 / 2**20)
 
 

@@ -50,7 +50,11 @@ def trainer(tmp_path, monkeypatch):
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
     engine = tmp_path / "python"
     engine.write_text(STAGES.format(python=sys.executable))
-    for program in (engine, tmp_path / "train", tmp_path / "wait"):  # the stand-in for the stages starts none of them
+    for program in (
+        engine,
+        tmp_path / "train",
+        tmp_path / "wait",
+    ):  # the stand-in for the stages starts none of them
         program.touch()
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
@@ -61,10 +65,15 @@ def trainer(tmp_path, monkeypatch):
 
 
 def order(*command: str, name: str = "qwen-1") -> TrainingOrder:
-    digests = [tuple(prompt_digest(prompt, SALT) for prompt in side) for side in (PROMPTS.training, PROMPTS.holdout)]
+    digests = [
+        tuple(prompt_digest(prompt, SALT) for prompt in side)
+        for side in (PROMPTS.training, PROMPTS.holdout)
+    ]
     start = StartHead("start", "")
     target = Target("org/target")
-    return TrainingOrder(name, "qwen", "eagle3", target, SALT, *digests, command or ("train", "{start}"), start=start)
+    return TrainingOrder(
+        name, "qwen", "eagle3", target, SALT, *digests, command or ("train", "{start}"), start=start
+    )
 
 
 def wait_for(trainer: LocalTrainer, uid: str, *phases: TrainingPhase) -> TrainingPhase:
@@ -131,7 +140,10 @@ def test_cancel_stops_the_run_and_purge_deletes_its_text(trainer):
 def test_no_prompt_is_in_the_order_or_a_command_line(trainer):
     uid = trainer.submit(order(), PROMPTS)
     wait_for(trainer, uid, TrainingPhase.DONE)
-    texts = [(trainer.folder("qwen-1") / name).read_text() for name in ("order.json", "command", "card.json")]
+    texts = [
+        (trainer.folder("qwen-1") / name).read_text()
+        for name in ("order.json", "command", "card.json")
+    ]
     assert not [text for text in texts if "planted secret" in text]
 
 
@@ -160,7 +172,10 @@ def test_stages_that_are_done_are_skipped_and_what_the_others_printed_goes_with_
     [
         ("print('planted answer'); raise SystemExit(3)", "train ended with code 3"),
         ("raise MemoryError('planted answer')", "train ended with code 1 (MemoryError)"),
-        ("import json; json.loads('planted answer')", "train ended with code 1 (json.decoder.JSONDecodeError)"),
+        (
+            "import json; json.loads('planted answer')",
+            "train ended with code 1 (json.decoder.JSONDecodeError)",
+        ),
     ],
 )
 def test_a_failure_names_the_private_log_and_nothing_that_its_stage_printed_but_an_exception(
@@ -183,7 +198,13 @@ def processes_of(group: int) -> list[psutil.Process]:
 
 def test_a_run_ends_itself_and_what_it_started_at_the_deadline(tmp_path):
     nested = "import subprocess; subprocess.run(['sleep', '600'])"
-    program = [sys.executable, heads.__file__, str(folder_to_train(tmp_path, deadline_s=0.5)), "run", "u"]
+    program = [
+        sys.executable,
+        heads.__file__,
+        str(folder_to_train(tmp_path, deadline_s=0.5)),
+        "run",
+        "u",
+    ]
     with subprocess.Popen([*program, sys.executable, "-c", nested], start_new_session=True) as run:
         assert run.wait(30) == -signal.SIGKILL
         end = time.monotonic() + 30
@@ -213,7 +234,8 @@ def test_transcripts_keep_every_named_layer_and_count_the_last_token(tmp_path):
     states = torch.arange(4 * 2 * 3, dtype=torch.float32).reshape(4, 2, 3)
     safetensors.save_file({"token_ids": torch.tensor([5, 6, 7, 8]), "hidden_states": states}, raw)
     answer = SimpleNamespace(
-        kv_transfer_params={"hidden_states_path": str(raw)}, outputs=[SimpleNamespace(finish_reason="length")]
+        kv_transfer_params={"hidden_states_path": str(raw)},
+        outputs=[SimpleNamespace(finish_reason="length")],
     )
     figures = {"rows": 0, "tokens": 0, "cut_off": 0, "bytes": 0}
     heads._keep(tmp_path, [1, 3, 3], 2, answer, figures)
@@ -240,4 +262,8 @@ def test_code_beside_weights_is_left_out_and_text_is_deleted_with_the_card(tmp_p
     assert sorted(file.name for file in head.iterdir()) == ["SHA256SUMS", "model.safetensors"]
     texts = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
     assert not [text for text in texts if b"planted" in text]
-    assert set(json.loads(Path(tmp_path / "card.json").read_text())["counts"]) == {"k", "new", "old"}
+    assert set(json.loads(Path(tmp_path / "card.json").read_text())["counts"]) == {
+        "k",
+        "new",
+        "old",
+    }

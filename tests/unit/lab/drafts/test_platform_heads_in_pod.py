@@ -39,12 +39,16 @@ def stage(tmp_path):
         (programs / name).write_text(text)
     modules = str(fake_engine(tmp_path / "modules"))
 
-    def run(order: TrainingOrder, *arguments: str, engine: str = "") -> subprocess.CompletedProcess[str]:
+    def run(
+        order: TrainingOrder, *arguments: str, engine: str = ""
+    ) -> subprocess.CompletedProcess[str]:
         (claim / "order.json").write_text(json.dumps(order.to_record()))
         (claim / "prompts.jsonl").write_text(prompt_lines(PROMPTS))
         command = [sys.executable, str(programs / "heads.py"), str(claim), *arguments]
         environment = {**os.environ, "PYTHONPATH": modules, "FAKE_ENGINE": engine}
-        return subprocess.run(command, cwd=claim, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=claim, env=environment, capture_output=True, text=True, check=False
+        )
 
     run.claim = claim
     return run
@@ -66,15 +70,24 @@ def test_collecting_stops_at_the_limit_of_disk_and_the_card_says_so(stage):
     assert json.loads((stage.claim / "state.json").read_text())["phase"] == "done", ended
     card = card_of(json.loads((stage.claim / "card.json").read_text()))
     assert card.disk_reached
-    assert json.loads((stage.claim / "collected.json").read_text())["rows"] == 64 < len(PROMPTS.training)
-    assert not [file for file in stage.claim.rglob("*") if file.is_file() and "planted" in file.read_text()]
+    assert (
+        json.loads((stage.claim / "collected.json").read_text())["rows"]
+        == 64
+        < len(PROMPTS.training)
+    )
+    assert not [
+        file for file in stage.claim.rglob("*") if file.is_file() and "planted" in file.read_text()
+    ]
 
 
 def test_an_engine_that_does_not_start_fails_the_run_with_a_message_without_text(stage):
     stage(order(), "run", "u", "never", engine="broken")
     state = json.loads((stage.claim / "state.json").read_text())
     assert state["phase"] == "failed"
-    assert state["message"] == f"collect ended with code 1 (RuntimeError); {stage.claim / 'output.log'}"
+    assert (
+        state["message"]
+        == f"collect ended with code 1 (RuntimeError); {stage.claim / 'output.log'}"
+    )
 
 
 class Pod:
@@ -119,7 +132,9 @@ class Pod:
     def post(self, lines):
         for _ in range(200):
             try:
-                return httpx.post(f"http://127.0.0.1:{self.port}/prompts", json={"lines": lines}).status_code
+                return httpx.post(
+                    f"http://127.0.0.1:{self.port}/prompts", json={"lines": lines}
+                ).status_code
             except httpx.ConnectError:
                 time.sleep(0.05)
         raise AssertionError("the stage does not listen")
@@ -133,11 +148,16 @@ def pod(tmp_path):
 
 @pytest.mark.parametrize("stage", ["collect", "train", "card"])
 def test_an_order_that_was_replaced_after_the_job_was_created_is_not_obeyed(pod, stage):
-    theirs = replace(pod.order, command=("sh", "-c", "id"), prompts=digest_of(Split(("theirs",), ()), SALT))
+    theirs = replace(
+        pod.order, command=("sh", "-c", "id"), prompts=digest_of(Split(("theirs",), ()), SALT)
+    )
     pod.mount(order_text(theirs))
     output, code = pod.run(stage)
     assert code == 1
-    assert "order.json is not the order that this Job was created for: its ConfigMap was replaced" in output
+    assert (
+        "order.json is not the order that this Job was created for: its ConfigMap was replaced"
+        in output
+    )
     assert not pod.head.exists()
     assert not (pod.folder / "work" / "ran").exists()
 

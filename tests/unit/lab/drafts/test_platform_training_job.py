@@ -43,7 +43,10 @@ SERVING = {
             {
                 "name": "kserve-container",
                 "image": "vllm/vllm-openai:v0.32.0",
-                "env": [{"name": "HF_HOME", "value": "/tmp/hf"}, {"name": "VLLM_API_KEY", "value": "sk-planted"}],
+                "env": [
+                    {"name": "HF_HOME", "value": "/tmp/hf"},
+                    {"name": "VLLM_API_KEY", "value": "sk-planted"},
+                ],
                 "resources": {"limits": {"cpu": "4"}, "claims": [{"name": "gpu"}]},
                 "volumeMounts": [
                     {"name": "models", "mountPath": "/mnt/models"},
@@ -55,11 +58,17 @@ SERVING = {
         "volumes": [
             {"name": "models", "emptyDir": {}},
             {"name": "shm", "emptyDir": {"medium": "Memory"}},
-            {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}},
+            {
+                "name": "token",
+                "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]},
+            },
         ],
     },
 }
-COMMANDS = {stage: [stage, "--folder", "/mpctl/drafts/drafts/qwen-7"] for stage in ("collect", "train", "card")}
+COMMANDS = {
+    stage: [stage, "--folder", "/mpctl/drafts/drafts/qwen-7"]
+    for stage in ("collect", "train", "card")
+}
 FORM = JobForm(Volume(30), COMMANDS)
 
 
@@ -125,10 +134,17 @@ def test_a_job_is_suspended_only_where_a_queue_resumes_it():
 
 def test_a_lost_node_costs_no_retry():
     (rule,) = job_of()["spec"]["podFailurePolicy"]["rules"]
-    assert rule == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    assert rule == {
+        "action": "Ignore",
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+    }
 
 
-@given(prompts=st.lists(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=12), min_size=1))
+@given(
+    prompts=st.lists(
+        st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=12), min_size=1
+    )
+)
 def test_no_object_holds_a_prompt_or_a_key(prompts):
     marked = [f"planted-{prompt}" for prompt in prompts]
     text = json.dumps(training_objects(order_of(marked), FORM, SERVING, "ml"))
@@ -141,12 +157,16 @@ def test_two_orders_of_one_head_have_one_config_map_that_cannot_be_changed():
     assert first["immutable"] is True
     assert first["metadata"] == other["metadata"]
     spec = job_of()["spec"]["template"]["spec"]
-    assert {"name": "mpctl-order", "configMap": {"name": first["metadata"]["name"]}} in spec["volumes"]
+    assert {"name": "mpctl-order", "configMap": {"name": first["metadata"]["name"]}} in spec[
+        "volumes"
+    ]
 
 
 def test_no_object_but_the_job_decides_what_runs_in_its_pod():
     order = order_of()
-    _, config, job = training_objects(order, JobForm(Volume(30), stage_commands(order)), SERVING, "ml")
+    _, config, job = training_objects(
+        order, JobForm(Volume(30), stage_commands(order)), SERVING, "ml"
+    )
     assert list(config["data"]) == ["order.json"]
     digest = hashlib.sha256(config["data"]["order.json"].encode()).hexdigest()
     spec = job["spec"]["template"]["spec"]
@@ -156,7 +176,9 @@ def test_no_object_but_the_job_decides_what_runs_in_its_pod():
         assert (start, stage, options[0]) == ("python3", container["name"], digest)
         assert "stage.py" in json.loads(zlib.decompress(base64.b64decode(packed)))
         assert order_file not in loader
-        assert max(map(len, container["command"])) < 128 * 1024  # of one argument: Linux's MAX_ARG_STRLEN
+        assert (
+            max(map(len, container["command"])) < 128 * 1024
+        )  # of one argument: Linux's MAX_ARG_STRLEN
     assert stages[1]["command"][-2:] == ["speculators", "train"]
 
 

@@ -50,7 +50,9 @@ class Objects:
     def list(self, kind, namespace, *, labels="", fields=""):
         wanted = dict(pair.split("=") for pair in labels.split(",") if pair)
         items = [record for (name, _), record in self.stored.items() if name == kind.name]
-        return [item for item in items if wanted.items() <= item["metadata"].get("labels", {}).items()]
+        return [
+            item for item in items if wanted.items() <= item["metadata"].get("labels", {}).items()
+        ]
 
     def require(self, kind, name, namespace):
         return self.stored[kind.name, name]
@@ -85,7 +87,9 @@ def test_what_a_head_has_goes_with_its_claim():
     trainer_of(client).submit(order_of(), PROMPTS)
     claim = client.stored["PersistentVolumeClaim", "mpctl-draft-qwen-7"]["metadata"]["uid"]
     owned = [
-        client.stored[key]["metadata"]["ownerReferences"] for key in client.stored if key[0] in ("ConfigMap", "Job")
+        client.stored[key]["metadata"]["ownerReferences"]
+        for key in client.stored
+        if key[0] in ("ConfigMap", "Job")
     ]
     assert [reference["uid"] for (reference,) in owned] == [claim, claim]
 
@@ -95,25 +99,35 @@ def test_another_order_of_the_same_name_gets_no_job():
     first = trainer_of(client)
     first.submit(order_of(), PROMPTS)
     del client.stored["Job", "mpctl-draft-qwen-7"]  # the first command was killed before it
-    with pytest.raises(Conflict, match=f"ConfigMap ml/{CONFIG} holds another order.json of qwen-7, last written by"):
+    with pytest.raises(
+        Conflict, match=f"ConfigMap ml/{CONFIG} holds another order.json of qwen-7, last written by"
+    ):
         trainer_of(client).submit(order_of(("third prompt",)), PROMPTS)
 
 
 def test_a_claim_of_another_is_not_taken():
     client = Objects()
-    client.stored["PersistentVolumeClaim", "mpctl-draft-qwen-7"] = {"metadata": {"name": "mpctl-draft-qwen-7"}}
-    with pytest.raises(Conflict, match="PersistentVolumeClaim ml/mpctl-draft-qwen-7 exists and has other labels"):
+    client.stored["PersistentVolumeClaim", "mpctl-draft-qwen-7"] = {
+        "metadata": {"name": "mpctl-draft-qwen-7"}
+    }
+    with pytest.raises(
+        Conflict, match="PersistentVolumeClaim ml/mpctl-draft-qwen-7 exists and has other labels"
+    ):
         trainer_of(client).submit(order_of(), PROMPTS)
 
 
-@pytest.mark.parametrize("change", [{"envFrom": [{"secretRef": {"name": "hers"}}]}, {"command": ["sh", "-c", "id"]}])
+@pytest.mark.parametrize(
+    "change", [{"envFrom": [{"secretRef": {"name": "hers"}}]}, {"command": ["sh", "-c", "id"]}]
+)
 def test_a_job_that_another_user_prepared_gets_no_prompts_and_is_named(change):
     client = Objects()
     trainer_of(client).submit(order_of(), PROMPTS)
     (container,) = client.stored["Job", JOB]["spec"]["template"]["spec"]["containers"]
     container |= change
     trainer = trainer_of(client)
-    with pytest.raises(Conflict, match=f"Job ml/{JOB} is not what mpctl would create now: .*last written by mpctl"):
+    with pytest.raises(
+        Conflict, match=f"Job ml/{JOB} is not what mpctl would create now: .*last written by mpctl"
+    ):
         trainer.submit(order_of(), PROMPTS)
     assert trainer._lines == {}
 
@@ -171,20 +185,33 @@ ENDED, RUNS = {"terminated": {"exitCode": 0}}, {"running": {}}
 @pytest.mark.parametrize(
     ("init", "main", "phase"),
     [
-        ([container("collect", **RUNS), container("train", waiting={})], {}, TrainingPhase.COLLECTING),
+        (
+            [container("collect", **RUNS), container("train", waiting={})],
+            {},
+            TrainingPhase.COLLECTING,
+        ),
         ([container("collect", **ENDED), container("train", **RUNS)], {}, TrainingPhase.TRAINING),
         ([container("collect", **ENDED), container("train", **ENDED)], RUNS, TrainingPhase.CARD),
         ([container("storage-initializer", **RUNS)], {}, TrainingPhase.PENDING),
     ],
 )
 def test_the_phase_is_that_of_the_container_that_runs(init, main, phase):
-    pod = {"phase": "Pending", "initContainerStatuses": init, "containerStatuses": [container("card", **main)]}
+    pod = {
+        "phase": "Pending",
+        "initContainerStatuses": init,
+        "containerStatuses": [container("card", **main)],
+    }
     assert status_of(pod).phase is phase
 
 
 def test_a_failure_names_the_container_and_nothing_that_it_printed():
     failed = container("train", terminated={"exitCode": 3, "message": "planted prompt"})
-    condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"}
+    condition = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "BackoffLimitExceeded",
+        "message": "too many",
+    }
     status = status_of({"initContainerStatuses": [failed]}, status={"conditions": [condition]})
     assert status.phase is TrainingPhase.FAILED
     assert "train ended with code 3: kubectl logs pod -c train" in status.message
@@ -195,11 +222,15 @@ def test_a_failure_names_the_container_and_nothing_that_it_printed():
 
 def test_a_suspended_job_waits_for_its_queue():
     status = status_of(None, spec={"suspend": True})
-    assert (status.phase, status.message) == (TrainingPhase.PENDING, "suspended until its queue admits it")
+    assert (status.phase, status.message) == (
+        TrainingPhase.PENDING,
+        "suspended until its queue admits it",
+    )
 
 
 @pytest.mark.parametrize(
-    "line", ["{", "[]", "x", "[" * 100_000, json.dumps({"name": "qwen-7"}), '{"counts": {"new": []}}']
+    "line",
+    ["{", "[]", "x", "[" * 100_000, json.dumps({"name": "qwen-7"}), '{"counts": {"new": []}}'],
 )
 def test_a_damaged_card_is_refused(line):
     client = Objects()
@@ -217,7 +248,14 @@ COLLECTS = {"phase": "Pending", "initContainerStatuses": [container("collect", *
 
 def printed(**more):
     """The log of a pod with a card, whose fields are the pod's choice."""
-    card = Card("qwen-7", "eagle3", Target("/mnt/models", digest="d1"), "ab", salt="5a17", prompts=order_of().prompts)
+    card = Card(
+        "qwen-7",
+        "eagle3",
+        Target("/mnt/models", digest="d1"),
+        "ab",
+        salt="5a17",
+        prompts=order_of().prompts,
+    )
     return f"{CARD_LINE}{json.dumps(replace(card, **more).to_record())}\n"
 
 
@@ -247,7 +285,10 @@ def written_by(manager):
 
 
 FOREIGN = [
-    ({"spec": {"containers": [{"name": "card", "image": "evil.example/x"}]}}, "differs from the Job's template"),
+    (
+        {"spec": {"containers": [{"name": "card", "image": "evil.example/x"}]}},
+        "differs from the Job's template",
+    ),
     ({"metadata": {"creationTimestamp": "2026-11-26T00:59:59Z"}}, "it is older than the Job"),
     ({"metadata": {"managedFields": written_by("kubectl")}}, "it was created by kubectl"),
     ({"metadata": {"ownerReferences": []}}, "another object controls it"),
@@ -260,7 +301,10 @@ def test_a_pod_that_was_adopted_or_forged_gets_no_prompts_and_is_named(change, r
     status = run.trainer.status(run.uid)
     assert run.sent == []
     assert status.phase is TrainingPhase.PENDING
-    assert "pod ml/pod is not one that the Job's controller created and gets no prompts" in status.message
+    assert (
+        "pod ml/pod is not one that the Job's controller created and gets no prompts"
+        in status.message
+    )
     assert reason in status.message
 
 
@@ -277,11 +321,18 @@ def test_a_job_that_a_foreign_pod_completed_is_no_training_and_its_card_is_not_r
 
 
 def test_name_method_target_and_salt_of_a_card_are_the_orders():
-    run = submitted(SUCCEEDED, printed(name="x", method="mtp", target=Target("other", digest="d1"), salt="0"))
+    run = submitted(
+        SUCCEEDED, printed(name="x", method="mtp", target=Target("other", digest="d1"), salt="0")
+    )
     run.client.stored["Job", JOB]["status"] = COMPLETE
     assert run.trainer.status(run.uid).phase is TrainingPhase.DONE
     card, order = run.trainer.card(run.uid), order_of()
-    assert (card.name, card.method, card.salt, card.target.model) == ("qwen-7", "eagle3", "5a17", "/mnt/models")
+    assert (card.name, card.method, card.salt, card.target.model) == (
+        "qwen-7",
+        "eagle3",
+        "5a17",
+        "/mnt/models",
+    )
     assert (card.target.digest, card.training_digests) == ("d1", order.training)
     assert card.trained_on(["first prompt", "another"]) == 1
     assert run.trainer.cards() == (card,)
@@ -296,25 +347,38 @@ def test_a_card_of_other_prompts_than_the_orders_is_refused():
 def config_map(name, file, text, head="qwen-7"):
     labels = {names.SERVICE_LABEL: "qwen", names.PART_LABEL: names.DRAFT, names.HEAD_LABEL: head}
     written = [{"manager": "mallory", "time": "2026-11-26T02:00:00Z"}]
-    return {"metadata": {"name": name, "labels": labels, "managedFields": written}, "data": {file: text}}
+    return {
+        "metadata": {"name": name, "labels": labels, "managedFields": written},
+        "data": {file: text},
+    }
 
 
 FORGED_ORDER = replace(order_of(), command=("sh", "-c", "id")).to_record()
 FORGERIES = [
-    *(("card.json", text) for text in ("{}", "[]", "x", "[" * 100_000, printed().removeprefix(CARD_LINE))),
+    *(
+        ("card.json", text)
+        for text in ("{}", "[]", "x", "[" * 100_000, printed().removeprefix(CARD_LINE))
+    ),
     *(("order.json", text) for text in ("{}", "[]", "x", "[" * 100_000, json.dumps(FORGED_ORDER))),
-    *(("order.json", json.dumps({**FORGED_ORDER, "name": name})) for name in ("abc", "qwen-x", f"qwen-{'9' * 58}")),
+    *(
+        ("order.json", json.dumps({**FORGED_ORDER, "name": name}))
+        for name in ("abc", "qwen-x", f"qwen-{'9' * 58}")
+    ),
 ]
 
 
-@pytest.mark.parametrize(("file", "text"), FORGERIES, ids=[f"{file} {text[:12]}" for file, text in FORGERIES])
+@pytest.mark.parametrize(
+    ("file", "text"), FORGERIES, ids=[f"{file} {text[:12]}" for file, text in FORGERIES]
+)
 def test_a_forged_order_or_card_is_skipped_and_named(file, text):
     run = submitted(COLLECTS)
     run.client.stored["ConfigMap", "theirs"] = config_map("theirs", file, text)
     assert run.trainer.orders() == (order_of(),)
     assert run.trainer.cards() == ()
     (warning,) = run.warnings
-    assert warning.startswith(f"ConfigMap ml/theirs holds no {file} that mpctl wrote, last written by mallory at")
+    assert warning.startswith(
+        f"ConfigMap ml/theirs holds no {file} that mpctl wrote, last written by mallory at"
+    )
     assert "'kubectl delete configmap theirs -n ml' deletes it" in warning
     assert next_name("qwen", [order.name for order in run.trainer.orders()]) == "qwen-8"
     assert run.trainer.running() == ("qwen-7: collecting",)
@@ -328,7 +392,8 @@ def test_an_order_that_was_changed_before_its_job_is_neither_listed_nor_trained(
     trainer = trainer_of(client, warnings.append)
     assert trainer.orders() == ()
     with pytest.raises(
-        Conflict, match=f"ConfigMap ml/{CONFIG} holds another order.json of qwen-7, last written by mal"
+        Conflict,
+        match=f"ConfigMap ml/{CONFIG} holds another order.json of qwen-7, last written by mal",
     ):
         trainer.submit(order_of(), PROMPTS)
     assert ("Job", JOB) not in client.stored
@@ -337,9 +402,12 @@ def test_an_order_that_was_changed_before_its_job_is_neither_listed_nor_trained(
 
 def test_a_card_that_another_user_created_first_is_not_taken_for_the_pods():
     run = submitted(SUCCEEDED, printed())
-    run.client.stored["ConfigMap", CARD] = config_map(CARD, "card.json", printed(salt="0").removeprefix(CARD_LINE))
+    run.client.stored["ConfigMap", CARD] = config_map(
+        CARD, "card.json", printed(salt="0").removeprefix(CARD_LINE)
+    )
     with pytest.raises(
-        Conflict, match=f"ConfigMap ml/{CARD} holds another card.json of qwen-7, last written by mallory"
+        Conflict,
+        match=f"ConfigMap ml/{CARD} holds another card.json of qwen-7, last written by mallory",
     ):
         run.trainer.card(run.uid)
 

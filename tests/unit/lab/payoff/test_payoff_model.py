@@ -51,7 +51,10 @@ def test_the_published_point_of_a_head_lies_in_its_band():
 
 def test_gain_falls_with_concurrency_and_is_lost_where_the_draft_takes_the_pool():
     model = cell(method="draft_model", draft=model_shape("Qwen/Qwen3-4B"), draft_pool=18560)
-    ratios = [predict(replace(model, concurrency=c), fitted()).throughput.value for c in (1, 8, 32, 128, 256)]
+    ratios = [
+        predict(replace(model, concurrency=c), fitted()).throughput.value
+        for c in (1, 8, 32, 128, 256)
+    ]
     assert ratios == sorted(ratios, reverse=True)
     last = predict(replace(model, concurrency=256), fitted())
     assert last.pool_bound
@@ -60,7 +63,9 @@ def test_gain_falls_with_concurrency_and_is_lost_where_the_draft_takes_the_pool(
 
 
 def test_more_acceptance_is_never_less_gain_and_none_is_a_loss():
-    few, many = (predict(cell(acceptance=Acceptance((a, a / 2, a / 4))), fitted()) for a in (0.3, 0.8))
+    few, many = (
+        predict(cell(acceptance=Acceptance((a, a / 2, a / 4))), fitted()) for a in (0.3, 0.8)
+    )
     assert many.throughput.value > few.throughput.value
     assert predict(cell(acceptance=Acceptance((0.0,))), fitted()).throughput.high < 1
 
@@ -81,8 +86,12 @@ def test_bands_widen_with_what_is_not_known():
 
 
 def test_an_engine_before_async_scheduling_pays_less_for_lookup():
-    lookup = cell(method="ngram", acceptance=Acceptance((0.5, 0.4, 0.3), coverage=0.5), draft_pool=None)
-    new, old = (predict(replace(lookup, engine=version), fitted()) for version in ((0, 32, 0), (0, 11, 0)))
+    lookup = cell(
+        method="ngram", acceptance=Acceptance((0.5, 0.4, 0.3), coverage=0.5), draft_pool=None
+    )
+    new, old = (
+        predict(replace(lookup, engine=version), fitted()) for version in ((0, 32, 0), (0, 11, 0))
+    )
     assert old.time_per_token.value < new.time_per_token.value
 
 
@@ -189,7 +198,9 @@ def test_the_engine_settings_move_an_estimated_pool():
 def test_a_target_fits_by_its_weights_as_they_are_published(target, gpu, gpus, fits):
     shape = model_shape(target)
     precision = precision_of(target, shape)
-    asked = cell(target=shape, gpu=find_gpu(gpu), gpus=gpus, precision=precision, pool=None, draft_pool=None)
+    asked = cell(
+        target=shape, gpu=find_gpu(gpu), gpus=gpus, precision=precision, pool=None, draft_pool=None
+    )
     assert (misfit(asked) is None) == fits
 
 
@@ -203,14 +214,20 @@ def test_the_passes_of_a_draft_pay_their_all_reduces():
 
 def test_a_model_that_thinks_copies_half_as_often():
     classes = published_classes()
-    plain, thinking = (class_acceptance("ngram", "edits", 3, classes, thinking=thinks) for thinks in (False, True))
+    plain, thinking = (
+        class_acceptance("ngram", "edits", 3, classes, thinking=thinks) for thinks in (False, True)
+    )
     assert thinking.coverage == plain.coverage / 2
     assert class_acceptance("eagle3", "edits", 3, classes, thinking=True).coverage == 1
 
 
 @pytest.mark.parametrize(
     "name",
-    ["RedHatAI/gemma-3-27b-it-FP8-dynamic", "unsloth/gemma-3-27b-it-bnb-4bit", "google/gemma-3-27b-it"],
+    [
+        "RedHatAI/gemma-3-27b-it-FP8-dynamic",
+        "unsloth/gemma-3-27b-it-bnb-4bit",
+        "google/gemma-3-27b-it",
+    ],
 )
 def test_a_republished_checkpoint_has_the_dimensions_of_its_model(name):
     assert model_shape(name) == model_shape("google/gemma-3-27b-it")
@@ -222,7 +239,9 @@ def test_bands_widen_outside_the_evidence():
     hybrid = model_shape("Qwen/Qwen3.5-27B")
 
     def width(target, concurrency):
-        band = predict(cell(target=target, concurrency=concurrency, pool=1e9, draft_pool=1e9), fitted()).throughput
+        band = predict(
+            cell(target=target, concurrency=concurrency, pool=1e9, draft_pool=1e9), fitted()
+        ).throughput
         return band.high / band.low
 
     assert width(mixture, 16) > 1.4 * width(mixture, 1)

@@ -19,11 +19,17 @@ from mpctl.rollout.ports import RetainedBaseline
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(sessions, "MANIFEST", sessions.MANIFEST.replace("org/model", "Qwen/Qwen3-8B"))
+    monkeypatch.setattr(
+        sessions, "MANIFEST", sessions.MANIFEST.replace("org/model", "Qwen/Qwen3-8B")
+    )
     file = tmp_path / "mine.jsonl"
     file.write_text("".join(json.dumps({"prompt": f"prompt {n}"}) + "\n" for n in range(10)))
     return PlanRequest(
-        ("ngram",), SpeculationRequest("", gpu="L4"), concurrency=(1,), prompts=(str(file),), measure=True
+        ("ngram",),
+        SpeculationRequest("", gpu="L4"),
+        concurrency=(1,),
+        prompts=(str(file),),
+        measure=True,
     )
 
 
@@ -33,9 +39,14 @@ def test_a_candidate_measures_and_is_stopped_and_nothing_that_serves_changes(ask
     (method,) = service_plan.run(session, asked).methods
     assert method.grid.choices[-1].entry.level == "L1"
     assert "a candidate that answered 10 of your prompts" in method.evidence
-    assert (session.memory.disk.text, list(session.memory.disk.engines)) == (before.text, list(before.engines))
+    assert (session.memory.disk.text, list(session.memory.disk.engines)) == (
+        before.text,
+        list(before.engines),
+    )
     assert {prompt for _, prompt in session.memory.meter.sent} == {f"prompt {n}" for n in range(10)}
-    assert all(manifest != before.text for manifest, _ in session.memory.meter.sent), "the baseline is asked nothing"
+    assert all(manifest != before.text for manifest, _ in session.memory.meter.sent), (
+        "the baseline is asked nothing"
+    )
 
 
 def test_the_minute_ends_the_measurement(asked, monkeypatch):
@@ -57,11 +68,15 @@ def test_a_candidate_that_answers_nothing_is_named_with_the_engines_reason(asked
 
     def failing(endpoint, order):
         sent = send(endpoint, order)
-        requests = tuple(replace(request, error="HTTP 400: no such role") for request in sent.result.requests)
+        requests = tuple(
+            replace(request, error="HTTP 400: no such role") for request in sent.result.requests
+        )
         return replace(sent, result=replace(sent.result, requests=requests))
 
     monkeypatch.setattr(session.memory.meter, "send", failing)
-    (note,) = [note for note in service_plan.run(session, asked).notes if "was not measured" in note]
+    (note,) = [
+        note for note in service_plan.run(session, asked).notes if "was not measured" in note
+    ]
     assert note.startswith("ngram was not measured: ")
     assert "requests failed, the first with HTTP 400: no such role" in note
 

@@ -10,7 +10,12 @@ from session import MemorySession
 from world import Crash
 
 from mpctl.app.operate import rollback, rollout
-from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest
+from mpctl.app.requests import (
+    MeasurementRequest,
+    RollbackRequest,
+    RolloutRequest,
+    SpeculationRequest,
+)
 from mpctl.errors import Conflict, Refused
 from mpctl.lab.plan.predicted import read_record
 
@@ -22,7 +27,9 @@ AUTO = replace(ASKED, speculation=SpeculationRequest("auto", gpu="L4"))
 @pytest.fixture
 def known_model(monkeypatch):
     """A service whose target is in the table of models."""
-    monkeypatch.setattr(sessions, "MANIFEST", sessions.MANIFEST.replace("org/model", "Qwen/Qwen3-8B"))
+    monkeypatch.setattr(
+        sessions, "MANIFEST", sessions.MANIFEST.replace("org/model", "Qwen/Qwen3-8B")
+    )
 
 
 def test_the_second_rollout_is_predicted_from_the_first_and_both_are_in_the_record(known_model):
@@ -59,9 +66,19 @@ def test_auto_rolls_out_the_method_that_the_plan_puts_first(known_model):
     rollback.run(session.again(), RollbackRequest())
     again = session.again()
     outcome = rollout.run(again, AUTO)
-    assert outcome.operation.plan.spec.method in ("ngram", "eagle3", "p-eagle", "dflash", "dspark", "draft_model")
+    assert outcome.operation.plan.spec.method in (
+        "ngram",
+        "eagle3",
+        "p-eagle",
+        "dflash",
+        "dspark",
+        "draft_model",
+    )
     assert outcome.operation.plan.prediction is not None
-    assert any(line.startswith(f"auto: {outcome.operation.plan.spec.method}") for line in again.console.lines)
+    assert any(
+        line.startswith(f"auto: {outcome.operation.plan.spec.method}")
+        for line in again.console.lines
+    )
 
 
 def test_auto_refuses_where_nothing_has_a_figure():

@@ -21,7 +21,12 @@ def plain_lookup(tokens, least, most, k):
     return []
 
 
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 3), st.integers(0, 2), st.integers(1, 6))
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=40),
+    st.integers(1, 3),
+    st.integers(0, 2),
+    st.integers(1, 6),
+)
 def test_a_lookup_proposes_what_the_definition_says_after_every_token(tokens, least, more, k):
     lookup = PromptLookup(k, least, least + more)
     lookup.begin(tokens[:1])
@@ -48,8 +53,15 @@ def test_a_copied_answer_is_accepted_and_counted_as_the_engine_counts():
 
 
 def test_novel_text_is_not_accepted():
-    actual_replay = replay([Conversation(tuple(range(50)), tuple(range(100, 150)))], PromptLookup(5, 2, 4), 5)
-    assert (actual_replay.drafts, actual_replay.accepted, actual_replay.tokens_per_step, actual_replay.coverage) == (
+    actual_replay = replay(
+        [Conversation(tuple(range(50)), tuple(range(100, 150)))], PromptLookup(5, 2, 4), 5
+    )
+    assert (
+        actual_replay.drafts,
+        actual_replay.accepted,
+        actual_replay.tokens_per_step,
+        actual_replay.coverage,
+    ) == (
         0,
         0,
         1.0,
@@ -99,7 +111,9 @@ def test_a_transcript_with_half_of_a_surrogate_pair_is_refused_with_its_line():
         read_transcripts('{"prompt": "p", "completion": "c"}\n' + cut, "log.jsonl")
 
 
-@pytest.mark.parametrize("line", ["no json", "[]", '{"prompt": "p"}', '{"messages": [], "answer": "a"}', ""])
+@pytest.mark.parametrize(
+    "line", ["no json", "[]", '{"prompt": "p"}', '{"messages": [], "answer": "a"}', ""]
+)
 def test_a_wrong_transcript_is_named_with_what_a_line_holds(line):
     with pytest.raises(InputError) as caught:
         read_transcripts(f"\n{line}\n", "log.jsonl")

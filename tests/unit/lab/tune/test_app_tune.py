@@ -36,7 +36,9 @@ class BySettings(dict):
         k = next((k for k in range(1, 9) if f'"num_speculative_tokens": {k}' in manifest), 0)
         self.asked.append(k)
         fails = '"prompt_lookup_max": 6' in manifest
-        return Behaviour(seconds=self.seconds.get(k, 0.2), speculates=True, failures=99 if fails else 0)
+        return Behaviour(
+            seconds=self.seconds.get(k, 0.2), speculates=True, failures=99 if fails else 0
+        )
 
 
 @pytest.fixture
@@ -64,7 +66,9 @@ def test_the_fastest_configuration_is_found_and_written_as_a_file(service):
     written = json.loads(Path("best.json").read_text())
     assert (written["method"], written["num_speculative_tokens"]) == ("ngram", 3)
     assert tuning.spec_file == "best.json"
-    assert tuning.verdict is not tuning.tried[0].verdict, "judged at a level that allows for the choice"
+    assert tuning.verdict is not tuning.tried[0].verdict, (
+        "judged at a level that allows for the choice"
+    )
 
 
 def test_the_written_file_is_a_spec_that_rollout_takes_as_it_is(service):
@@ -98,7 +102,9 @@ def test_no_engine_stays_and_the_service_is_as_it_was(service):
     assert session.memory.disk.ledger == before.ledger
 
 
-def test_a_search_that_was_killed_continues_and_sends_no_finished_block_again(service, monkeypatch, tmp_path):
+def test_a_search_that_was_killed_continues_and_sends_no_finished_block_again(
+    service, monkeypatch, tmp_path
+):
     session = service()
     session.memory.die_at(250)
     with pytest.raises(Crash):
@@ -108,10 +114,15 @@ def test_a_search_that_was_killed_continues_and_sends_no_finished_block_again(se
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "another"))
     whole = service()
     tune(whole, replace(asked(), bench=replace(asked().bench, run_file="other.json")))
-    sent, one_trial = [len(one.memory.meter.sent) for one in (session, again, whole)], 2 * (3 * REQUESTS + 2)
+    sent, one_trial = (
+        [len(one.memory.meter.sent) for one in (session, again, whole)],
+        2 * (3 * REQUESTS + 2),
+    )
     assert sent[0] > one_trial
     assert sent[0] + sent[1] <= sent[2] + one_trial
-    assert list(again.memory.disk.engines) == list(whole.memory.disk.engines), "its engine is stopped, too"
+    assert list(again.memory.disk.engines) == list(whole.memory.disk.engines), (
+        "its engine is stopped, too"
+    )
 
 
 def test_a_time_limit_leaves_the_least_promising_untried(service):
@@ -121,7 +132,9 @@ def test_a_time_limit_leaves_the_least_promising_untried(service):
 
 
 def test_what_the_user_fixed_is_not_varied(service):
-    request = replace(asked(), speculation=SpeculationRequest("", settings=("num_speculative_tokens=5",)))
+    request = replace(
+        asked(), speculation=SpeculationRequest("", settings=("num_speculative_tokens=5",))
+    )
     tuning = tune(service(), request)
     assert {one.configuration.k for one in tuning.tried} == {None}
 
@@ -132,13 +145,17 @@ def test_a_method_that_cannot_run_is_refused_with_its_reason(service):
 
 
 def test_where_no_engine_starts_the_reasons_are_given(service):
-    request = replace(asked(), speculation=SpeculationRequest("", settings=("prompt_lookup_max=6",)))
+    request = replace(
+        asked(), speculation=SpeculationRequest("", settings=("prompt_lookup_max=6",))
+    )
     with pytest.raises(MpctlError, match="no configuration could be measured: ngram"):
         tune(service(), request)
 
 
 def test_a_serving_engine_that_remembers_answers_is_no_baseline(service):
     session = service()
-    session.memory.disk.text = session.with_speculation({"method": "suffix", "num_speculative_tokens": 8})
+    session.memory.disk.text = session.with_speculation(
+        {"method": "suffix", "num_speculative_tokens": 8}
+    )
     with pytest.raises(Refused, match="remembers answers"):
         tune(session, asked())

@@ -28,7 +28,10 @@ class Arms:
         fresh = rounds - self.done.get(index, 0)
         assert fresh > 0, "a trial measures something new"
         self.done[index] = rounds
-        draws = [random.Random(f"{self.seed} {index} {r}").gauss(self.truths[index], self.noise) for r in range(rounds)]
+        draws = [
+            random.Random(f"{self.seed} {index} {r}").gauss(self.truths[index], self.noise)
+            for r in range(rounds)
+        ]
         seconds = self.start_s + fresh * self.round_s
         return Standing(rounds, mean(draws), seconds, self.start_s, out=index in self.broken)
 
@@ -84,7 +87,9 @@ def test_with_little_time_the_first_few_are_tried_and_the_best_of_them_to_the_en
     st.floats(0.01, 60),
     st.floats(1, 20_000),
 )
-def test_no_search_ends_later_than_its_limit_but_for_the_first_trial(count, rounds, start_s, round_s, limit_s):
+def test_no_search_ends_later_than_its_limit_but_for_the_first_trial(
+    count, rounds, start_s, round_s, limit_s
+):
     arms = Arms([float(i) for i in range(count)], start_s=start_s, round_s=round_s)
     result = search(count, rounds, arms, limit_s=limit_s)
     first = start_s + rungs_of(rounds)[0] * round_s
@@ -92,6 +97,8 @@ def test_no_search_ends_later_than_its_limit_but_for_the_first_trial(count, roun
     assert result.best is not None
 
 
-@pytest.mark.parametrize(("rounds", "rungs"), [(1, (1,)), (3, (3,)), (5, (3, 5)), (24, (3, 6, 12, 24))])
+@pytest.mark.parametrize(
+    ("rounds", "rungs"), [(1, (1,)), (3, (3,)), (5, (3, 5)), (24, (3, 6, 12, 24))]
+)
 def test_rungs_double_up_to_the_rounds_asked_for(rounds, rungs):
     assert rungs_of(rounds) == rungs

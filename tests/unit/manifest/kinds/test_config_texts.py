@@ -75,7 +75,9 @@ class Form:
     def setting(self, text: str) -> dict | None:
         """The setting as KAITO's start script, which makes a flag of each key and its value."""
         first = next(yaml.safe_load_all(text))
-        value = yaml.safe_load(first["data"]["inference_config.yaml"])["vllm"].get("speculative-config")
+        value = yaml.safe_load(first["data"]["inference_config.yaml"])["vllm"].get(
+            "speculative-config"
+        )
         return None if value is None else json.loads(str(value))
 
 
@@ -88,7 +90,12 @@ FORMS = {"Workspace": Form(CONFIG + WORKSPACE, 6), "InferenceSet": Form(CONFIG +
 def test_a_setting_goes_in_and_out_byte_for_byte(kind, newline, chomping):
     text = FORMS[kind].written("max_num_seqs: 8\n# a note", newline, chomping)
     service = load_one(text, "chat")
-    assert (service.kind, service.model, service.image, service.speculation()) == (kind, "Qwen/Qwen3-8B", None, None)
+    assert (service.kind, service.model, service.image, service.speculation()) == (
+        kind,
+        "Qwen/Qwen3-8B",
+        None,
+        None,
+    )
     for config in METHODS:
         changed = service.with_speculation(config)
         assert FORMS[kind].setting(changed.text) == config
@@ -96,14 +103,28 @@ def test_a_setting_goes_in_and_out_byte_for_byte(kind, newline, chomping):
         assert changed.with_speculation(NGRAM).with_speculation(None).text == text
 
 
-values = st.integers(0, 9) | st.sampled_from(["a b", "it's", 'q"q', "{x}", "[1,2]", "#", ": "]) | st.booleans()
+values = (
+    st.integers(0, 9)
+    | st.sampled_from(["a b", "it's", 'q"q', "{x}", "[1,2]", "#", ": "])
+    | st.booleans()
+)
 
 
 @few
 @given(
     st.sampled_from(sorted(FORMS)),
-    st.dictionaries(st.sampled_from(["method", "model", "num_speculative_tokens", "x"]), values, min_size=1),
-    st.sampled_from(["", "max_num_seqs: 8", "# a note", "max_num_seqs: 8  # few\n\n", "kv_cache_dtype: |\n  fp8"]),
+    st.dictionaries(
+        st.sampled_from(["method", "model", "num_speculative_tokens", "x"]), values, min_size=1
+    ),
+    st.sampled_from(
+        [
+            "",
+            "max_num_seqs: 8",
+            "# a note",
+            "max_num_seqs: 8  # few\n\n",
+            "kv_cache_dtype: |\n  fp8",
+        ]
+    ),
     st.sampled_from(["\n", "\r\n"]),
     st.sampled_from(["", "-", "+"]),
 )
@@ -148,8 +169,14 @@ CHAT = FORMS["Workspace"].written()
         (CHAT.replace("yaml: |", "yaml: >"), "cannot be edited as it is written"),
         (CHAT.replace("    vllm:\n", "    wllm:\n"), '"vllm" is missing'),
         (CHAT.replace("      max-model-len: 131072\n", "      <<: {a: b}\n"), "merge keys"),
-        (CHAT.replace("131072", "&a 131072").replace("0.95", "*a"), "anchors and aliases in this text are not read"),
-        (CHAT.replace("max-model-len: 131072", "speculative-config: {method: suffix}"), "Python's text, not as JSON"),
+        (
+            CHAT.replace("131072", "&a 131072").replace("0.95", "*a"),
+            "anchors and aliases in this text are not read",
+        ),
+        (
+            CHAT.replace("max-model-len: 131072", "speculative-config: {method: suffix}"),
+            "Python's text, not as JSON",
+        ),
         (CHAT.replace("max-model-len: 131072", "speculative-config: '{method'"), "not valid JSON"),
         (CHAT.replace("max-model-len: 131072", "max-model-len: [a"), "not valid YAML"),
         (CHAT.replace("max-model-len: 131072", "max-model-len:\t131072"), "not valid YAML"),
@@ -158,7 +185,9 @@ CHAT = FORMS["Workspace"].written()
         (CHAT.replace("max-model-len: 131072", "runner: pooling"), "generates no text"),
         (CHAT.replace("Qwen/Qwen3-8B", "BAAI/bge-m3"), "embeds"),
         (
-            CHAT.replace("name: chat\n", "name: chat\n  annotations: {kaito.sh/runtime: transformers}\n"),
+            CHAT.replace(
+                "name: chat\n", "name: chat\n  annotations: {kaito.sh/runtime: transformers}\n"
+            ),
             "kaito.sh/runtime says transformers",
         ),
     ],

@@ -52,7 +52,11 @@ def config(text):
 
 def setting_of(text):
     """The setting that vLLM gets: a shell reads arguments and the variable once more, unless the command is its own."""
-    (main,) = [c for c in next(yaml.safe_load_all(text))["spec"]["template"]["containers"] if c["name"] == "main"]
+    (main,) = [
+        c
+        for c in next(yaml.safe_load_all(text))["spec"]["template"]["containers"]
+        if c["name"] == "main"
+    ]
     words = list(main.get("args", []))
     if main.get("command", [""])[0] != "vllm":
         values = [e["value"] for e in main.get("env", []) if e["name"] == "VLLM_ADDITIONAL_ARGS"]
@@ -72,7 +76,11 @@ def setting_of(text):
 def test_a_setting_goes_in_and_out_byte_for_byte(form, newline):
     text = (HEAD + FORMS[form] + SERVICE).replace("\n", newline)
     service = config(text)
-    assert (service.kind, service.name, service.endpoints) == ("LLMInferenceServiceConfig", "team", ("qwen",))
+    assert (service.kind, service.name, service.endpoints) == (
+        "LLMInferenceServiceConfig",
+        "team",
+        ("qwen",),
+    )
     assert service.speculation() is None
     for wanted in METHODS:
         changed = service.with_speculation(wanted)
@@ -114,16 +122,29 @@ ARGS = HEAD + FORMS["args"]
         (ARGS + "  prefill: {}\n", "has pods of several roles"),
         (ARGS + "  worker: {containers: []}\n", "has pods of several roles"),
         (ARGS.replace("name: main", "name: other"), "no served model"),
-        (ARGS.replace("--max-model-len=4096", '\'--speculative-config={"method":"ngram","x":1}\''), "splits this"),
+        (
+            ARGS.replace(
+                "--max-model-len=4096", '\'--speculative-config={"method":"ngram","x":1}\''
+            ),
+            "splits this",
+        ),
         (ARGS.replace("--max-model-len=4096", "a 'b"), "which cannot read it"),
         (ARGS.replace("--max-model-len=4096", "a; b"), "ends the command in it"),
         (ARGS.replace("--max-model-len=4096", "$(SPEC)"), "variable"),
         (ARGS.replace("v1alpha2", "v9"), "is not supported"),
-        (ARGS.replace("        args:", "        command: [./start.sh]\n        args:"), "no vLLM engine is started"),
-        (ARGS.replace("--max-model-len=4096", "--runner=pooling"), "generates no text"),
-        (ARGS.replace("        args:\n", "        args: &a\n") + "  copy: *a\n", "shared in this file"),
         (
-            ARGS.replace("        args:\n          - --max-model-len=4096  # of all\n", "        args: x\n"),
+            ARGS.replace("        args:", "        command: [./start.sh]\n        args:"),
+            "no vLLM engine is started",
+        ),
+        (ARGS.replace("--max-model-len=4096", "--runner=pooling"), "generates no text"),
+        (
+            ARGS.replace("        args:\n", "        args: &a\n") + "  copy: *a\n",
+            "shared in this file",
+        ),
+        (
+            ARGS.replace(
+                "        args:\n          - --max-model-len=4096  # of all\n", "        args: x\n"
+            ),
             "a list here",
         ),
     ],

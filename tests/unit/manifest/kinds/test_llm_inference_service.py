@@ -37,7 +37,8 @@ TEMPLATES = {
     "resources": MAIN + "      resources: {limits: {nvidia.com/gpu: '1'}}\n",
     "args": MAIN + "      args:\n      - --max-model-len=4096\n      - --enforce-eager\n",
     "args of several words": MAIN + "      args: ['--max-model-len 4096', --enforce-eager]\n",
-    "variable": MAIN + "      env:\n      - name: VLLM_ADDITIONAL_ARGS\n        value: --max-model-len 4096\n",
+    "variable": MAIN
+    + "      env:\n      - name: VLLM_ADDITIONAL_ARGS\n        value: --max-model-len 4096\n",
     "quoted variable": MAIN
     + "      env:\n      - {name: A, value: b}\n      - name: VLLM_ADDITIONAL_ARGS  # ours\n"
     + '        value: "--max-model-len 4096 --hf-overrides \'{\\"a\\": 1, \\"b\\": 2}\'"\n',
@@ -63,13 +64,19 @@ def received(tmp_path_factory):
     stub.chmod(0o755)
 
     def start(text: str, key: str = "template") -> list[str]:
-        spec = next(one for one in yaml.safe_load_all(text) if one["kind"] == "LLMInferenceService")["spec"]
+        spec = next(
+            one for one in yaml.safe_load_all(text) if one["kind"] == "LLMInferenceService"
+        )["spec"]
         containers = (spec.get(key) or {}).get("containers") or []
         main = next((one for one in containers if one["name"] == "main"), {})
         env = {one["name"]: one.get("value", "") for one in main.get("env") or []}
         command = [*main.get("command", PRESET), *main.get("args", [])]
         run = subprocess.run(
-            command, env={**env, "PATH": f"{folder}:{os.environ['PATH']}"}, cwd=folder, capture_output=True, check=True
+            command,
+            env={**env, "PATH": f"{folder}:{os.environ['PATH']}"},
+            cwd=folder,
+            capture_output=True,
+            check=True,
         )
         return run.stdout.decode().removesuffix("\0").split("\0")
 
@@ -98,7 +105,11 @@ def setting_of(words: list[str]) -> dict | None:
 def test_the_process_receives_exactly_the_setting_and_the_undo_is_exact(form, newline, received):
     text = (BASE + TEMPLATES[form] + "# end\n").replace("\n", newline)
     service = load_one(text, "qwen")
-    assert (service.kind, service.model, service.speculation()) == ("LLMInferenceService", "/mnt/models", None)
+    assert (service.kind, service.model, service.speculation()) == (
+        "LLMInferenceService",
+        "/mnt/models",
+        None,
+    )
     others = received(text)
     for config in METHODS:
         for style in (None, "json", "dotted"):
@@ -111,12 +122,23 @@ def test_the_process_receives_exactly_the_setting_and_the_undo_is_exact(form, ne
             assert changed.with_speculation(NGRAM).with_speculation(None).to_yaml() == text
 
 
-values = st.integers(0, 9) | st.booleans() | st.text(st.sampled_from("a '\"\\$`{},[]*?~;&|#<>()!:=\n-é"), max_size=6)
-configs = st.dictionaries(st.sampled_from(["method", "model", "num_speculative_tokens", "x"]), values, min_size=1)
+values = (
+    st.integers(0, 9)
+    | st.booleans()
+    | st.text(st.sampled_from("a '\"\\$`{},[]*?~;&|#<>()!:=\n-é"), max_size=6)
+)
+configs = st.dictionaries(
+    st.sampled_from(["method", "model", "num_speculative_tokens", "x"]), values, min_size=1
+)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(form=st.sampled_from(sorted(TEMPLATES)), first=configs, second=configs, style=st.sampled_from([None, "json"]))
+@given(
+    form=st.sampled_from(sorted(TEMPLATES)),
+    first=configs,
+    second=configs,
+    style=st.sampled_from([None, "json"]),
+)
 def test_any_setting_reaches_the_process(form, first, second, style, received):
     text = BASE + TEMPLATES[form]
     try:
@@ -178,7 +200,12 @@ def test_arguments_of_a_config_are_read_and_never_lost(received):
     service = load_one(BASE + REFS + config, "qwen")
     assert (service.runtime, service.runtime_args[-1]) == ("shared", "--max-model-len=2048")
     changed = service.with_speculation(NGRAM)
-    assert "args" not in yaml.safe_load(changed.to_yaml().partition("---")[0])["spec"]["template"]["containers"][0]
+    assert (
+        "args"
+        not in yaml.safe_load(changed.to_yaml().partition("---")[0])["spec"]["template"][
+            "containers"
+        ][0]
+    )
     assert changed.to_yaml().endswith(config)
     assert changed.with_speculation(None).to_yaml() == BASE + REFS + config
 
@@ -187,8 +214,14 @@ def test_arguments_of_a_config_are_read_and_never_lost(received):
     ("config", "message"),
     [
         ("", "shared is not in this file"),
-        (CONFIG + "      env: [{name: VLLM_ADDITIONAL_ARGS, value: --enforce-eager}]\n", "sets VLLM_ADDITIONAL_ARGS"),
-        (CONFIG + "      args: ['--speculative-config.method=ngram']\n", "sets speculation in its args"),
+        (
+            CONFIG + "      env: [{name: VLLM_ADDITIONAL_ARGS, value: --enforce-eager}]\n",
+            "sets VLLM_ADDITIONAL_ARGS",
+        ),
+        (
+            CONFIG + "      args: ['--speculative-config.method=ngram']\n",
+            "sets speculation in its args",
+        ),
         (CONFIG + "      command: [sh, -c, run.sh]\n", "replaces the presets' command"),
     ],
 )
@@ -199,7 +232,13 @@ def test_a_config_that_would_win_or_lose_its_arguments_is_named(config, message)
 
 
 def test_own_arguments_replace_those_of_a_config(received):
-    text = BASE + REFS + TEMPLATES["args"] + CONFIG + "      args: ['--speculative-config.method=ngram']\n"
+    text = (
+        BASE
+        + REFS
+        + TEMPLATES["args"]
+        + CONFIG
+        + "      args: ['--speculative-config.method=ngram']\n"
+    )
     service = load_one(text, "qwen")
     assert "--speculative-config.method=ngram" not in service.runtime_args
     changed = service.with_speculation(EAGLE3)
@@ -212,13 +251,19 @@ def test_workers_get_the_setting_of_the_leader(received):
     for more in (worker, worker + TEMPLATES["args"]):
         text = BASE + more
         changed = load_one(text, None).with_speculation(NGRAM)
-        assert setting_of(received(changed.to_yaml())) == setting_of(received(changed.to_yaml(), "worker")) == NGRAM
+        assert (
+            setting_of(received(changed.to_yaml()))
+            == setting_of(received(changed.to_yaml(), "worker"))
+            == NGRAM
+        )
         assert changed.with_speculation(None).to_yaml() == text
 
 
 @pytest.mark.parametrize("part", ["template", "worker", "prefill: {template"])
 def test_a_template_with_a_spec_of_its_own_is_no_podspec(part):
-    text = BASE + f"  {part}: {{spec: {{containers: [{{name: main}}]}}}}{'}' if '{' in part else ''}\n"
+    text = (
+        BASE + f"  {part}: {{spec: {{containers: [{{name: main}}]}}}}{'}' if '{' in part else ''}\n"
+    )
     with pytest.raises(InputError, match="has no spec of its own"):
         load(text)
 

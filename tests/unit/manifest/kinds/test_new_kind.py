@@ -45,5 +45,7 @@ def test_a_kind_takes_its_module_and_its_row(tmp_path):
         "ADAPTERS = (",
         "from mpctl.manifest.kinds.inference_pod import INFERENCE_POD\n\nADAPTERS = (INFERENCE_POD, ",
     )
-    assert copy.run(PROGRAM) == "InferencePod qwen {'method': 'ngram', 'num_speculative_tokens': 3}\n"
+    assert (
+        copy.run(PROGRAM) == "InferencePod qwen {'method': 'ngram', 'num_speculative_tokens': 3}\n"
+    )
     assert len(copy.touched) == 2

@@ -95,7 +95,9 @@ class Form:
     place: tuple[str | int, ...]
 
     def with_words(self, lines: str, newline: str = "\n") -> str:
-        block = "".join(" " * self.indent + line + "\n" for line in lines.format(key=self.key).splitlines())
+        block = "".join(
+            " " * self.indent + line + "\n" for line in lines.format(key=self.key).splitlines()
+        )
         return self.text.replace("@\n", block).replace("\n", newline)
 
     def words(self, text: str) -> list[str]:
@@ -108,7 +110,9 @@ class Form:
 FORMS = {
     "VLLMRuntime": Form(RUNTIME, "extraArgs", 4, ("vllmConfig",)),
     "v1beta1": Form(GRAPH, "args", 10, ("components", 1, "podTemplate", "spec", "containers", 1)),
-    "v1alpha1": Form(OLDER_GRAPH, "args", 10, ("services", "Worker", "extraPodSpec", "mainContainer")),
+    "v1alpha1": Form(
+        OLDER_GRAPH, "args", 10, ("services", "Worker", "extraPodSpec", "mainContainer")
+    ),
 }
 LINES = {
     "flow": "{key}: [--model, Qwen/Qwen3-8B, --port, '8000']",
@@ -141,14 +145,20 @@ def test_a_setting_goes_in_and_out_byte_for_byte(kind, lines, newline):
         assert changed.with_speculation(NGRAM).with_speculation(None).to_yaml() == text
 
 
-values = st.integers(0, 9) | st.sampled_from(["a b", "it's", 'q"q', "{x}", "[1,2]", "#", ": "]) | st.booleans()
+values = (
+    st.integers(0, 9)
+    | st.sampled_from(["a b", "it's", 'q"q', "{x}", "[1,2]", "#", ": "])
+    | st.booleans()
+)
 
 
 @few
 @given(
     st.sampled_from(sorted(FORMS)),
     st.sampled_from(sorted(LINES.values())),
-    st.dictionaries(st.sampled_from(["method", "model", "num_speculative_tokens", "x"]), values, min_size=1),
+    st.dictionaries(
+        st.sampled_from(["method", "model", "num_speculative_tokens", "x"]), values, min_size=1
+    ),
     st.sampled_from(["\n", "\r\n"]),
     st.sampled_from(["", "# a note\n", "\n\n"]),
 )
@@ -234,23 +244,44 @@ GRAPH_ARGS = FORMS["v1beta1"].with_words(LINES["flow"])
         (RUNTIME_ARGS.replace("[--enforce-eager]", "--enforce-eager"), "expected a list here"),
         (RUNTIME_ARGS.replace("    modelURL: Qwen/Qwen3-8B\n", ""), '"modelURL" is missing'),
         (RUNTIME_ARGS.replace("Qwen/Qwen3-8B", "BAAI/bge-m3"), "embeds"),
-        (RUNTIME_ARGS.replace("/v1alpha1", "/v2"), "VLLMRuntime of production-stack.vllm.ai/v2 is not supported"),
+        (
+            RUNTIME_ARGS.replace("/v1alpha1", "/v2"),
+            "VLLMRuntime of production-stack.vllm.ai/v2 is not supported",
+        ),
         (RUNTIME_ARGS.replace("--enforce-eager", "'--speculative-config={x'"), "not valid JSON"),
         (RUNTIME_ARGS.replace("--enforce-eager", "$(SPEC)"), "is built by variables"),
         (RUNTIME_ARGS.replace("--enforce-eager", "--, x"), "words behind -- are no flags"),
         (RUNTIME_ARGS.replace("[--enforce-eager]", ""), "could not be removed again|is empty"),
-        (RUNTIME_ARGS.replace("[--enforce-eager]", "&a [x]") + "  other: *a\n", "shared in this file"),
+        (
+            RUNTIME_ARGS.replace("[--enforce-eager]", "&a [x]") + "  other: *a\n",
+            "shared in this file",
+        ),
         (RUNTIME_ARGS.replace("--enforce-eager", "--runner=pooling"), "generates no text"),
         (GRAPH_ARGS.replace("dynamo.vllm", "dynamo.sglang"), "the engine is SGLang"),
         (GRAPH_ARGS.replace("dynamo.vllm", "dynamo.vllm.omni"), "no vLLM engine container"),
         (GRAPH_ARGS.replace("nvidia.com/", "nvidia.com/v1/"), "is not supported"),
-        (GRAPH_ARGS.replace("--port, '8000'", "--is-prefill-worker"), "0 vLLM workers of the graph decode"),
+        (
+            GRAPH_ARGS.replace("--port, '8000'", "--is-prefill-worker"),
+            "0 vLLM workers of the graph decode",
+        ),
         (GRAPH_ARGS.replace("Qwen/Qwen3-8B", "openai/whisper-large-v3"), "transcribes"),
-        (with_component(PREFILL.format(type="prefill", flags="")), "fills prompts for Qwen/Qwen3-8B with a/b"),
-        (with_component(PREFILL.format(type="worker", flags=", --disaggregation-mode=prefill")), "with a/b"),
-        (with_component(PREFILL.format(type="worker", flags="")), "2 vLLM workers of the graph decode"),
+        (
+            with_component(PREFILL.format(type="prefill", flags="")),
+            "fills prompts for Qwen/Qwen3-8B with a/b",
+        ),
+        (
+            with_component(PREFILL.format(type="worker", flags=", --disaggregation-mode=prefill")),
+            "with a/b",
+        ),
+        (
+            with_component(PREFILL.format(type="worker", flags="")),
+            "2 vLLM workers of the graph decode",
+        ),
         (GRAPH_ARGS.replace("  components:", "  components: {}\n  old:"), "expected a list here"),
-        (GRAPH_ARGS.replace("    podTemplate:\n", "    podTemplate: 1\n    x:\n"), "expected a mapping here"),
+        (
+            GRAPH_ARGS.replace("    podTemplate:\n", "    podTemplate: 1\n    x:\n"),
+            "expected a mapping here",
+        ),
     ],
 )
 def test_what_cannot_be_changed_safely_is_refused_with_its_place(text, reason):

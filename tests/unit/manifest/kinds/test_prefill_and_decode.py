@@ -22,7 +22,10 @@ from mpctl.methods import from_config, preflight_findings
 
 K3 = {"num_speculative_tokens": 3}
 HEADS = [
-    *({"method": method, "model": "/mnt/d"} | K3 for method in ("eagle", "eagle3", "dflash", "dspark", "draft_model")),
+    *(
+        {"method": method, "model": "/mnt/d"} | K3
+        for method in ("eagle", "eagle3", "dflash", "dspark", "draft_model")
+    ),
     {"method": "mtp"} | K3,
     {"method": "qwen3_next_mtp"} | K3,
 ]
@@ -45,7 +48,13 @@ PARTS = (BARE, ARGS, VARIABLE, OWN, WORKERS)
 
 
 def llm(decode: str, prefill: str) -> str:
-    return LLM + textwrap.indent(decode, "  ") + "  prefill:\n" + textwrap.indent(prefill, "    ") + "# end\n"
+    return (
+        LLM
+        + textwrap.indent(decode, "  ")
+        + "  prefill:\n"
+        + textwrap.indent(prefill, "    ")
+        + "# end\n"
+    )
 
 
 def workload(name: str, *, args: tuple[str, ...], kind: str = "Deployment", more: str = "") -> str:
@@ -60,7 +69,9 @@ def workload(name: str, *, args: tuple[str, ...], kind: str = "Deployment", more
 
 def pair(first: str = NIXL, second: str = NIXL, **more: str) -> str:
     decode = workload("chat-decode", args=("--kv-transfer-config", first), **more)
-    return workload("chat-prefill", args=("--kv-transfer-config", second), **more) + "---\n" + decode
+    return (
+        workload("chat-prefill", args=("--kv-transfer-config", second), **more) + "---\n" + decode
+    )
 
 
 VALUES = """\
@@ -105,7 +116,11 @@ def setting_of(words: list[str]) -> dict | None:
 
 
 def words_of(container: dict) -> list[str]:
-    variables = [entry["value"] for entry in container.get("env") or () if entry["name"] == "VLLM_ADDITIONAL_ARGS"]
+    variables = [
+        entry["value"]
+        for entry in container.get("env") or ()
+        if entry["name"] == "VLLM_ADDITIONAL_ARGS"
+    ]
     evaluated = "command" not in container
     texts = [*variables, *(container.get("args") or ())]
     return [word for text in texts for word in (shlex.split(text) if evaluated else [text])]
@@ -135,13 +150,20 @@ def engines(text: str) -> list[list[str]]:
 
 
 def service_of(text: str):
-    return load_values(text, None)[-1 if "modelSpec" in text else 0] if "kind:" not in text else load_one(text, None)
+    return (
+        load_values(text, None)[-1 if "modelSpec" in text else 0]
+        if "kind:" not in text
+        else load_one(text, None)
+    )
 
 
 TEXTS = [
     *(llm(decode, prefill) for decode in PARTS for prefill in PARTS),
     pair(),
-    pair('{"kv_connector":"X","kv_role":"kv_consumer"}', '{"kv_connector":"X","kv_role":"kv_producer"}'),
+    pair(
+        '{"kv_connector":"X","kv_role":"kv_consumer"}',
+        '{"kv_connector":"X","kv_role":"kv_producer"}',
+    ),
     pair(kind="StatefulSet"),
     VALUES,
     STACK,
@@ -175,7 +197,10 @@ spellings = st.sampled_from([None, "json", "dotted"])
 
 
 @settings(max_examples=25, deadline=None)
-@given(text=st.sampled_from(TEXTS), steps=st.lists(st.tuples(st.sampled_from([*HEADS, *FREE]), spellings), max_size=4))
+@given(
+    text=st.sampled_from(TEXTS),
+    steps=st.lists(st.tuples(st.sampled_from([*HEADS, *FREE]), spellings), max_size=4),
+)
 def test_any_sequence_of_settings_keeps_both_ends_alike_and_comes_back(text, steps):
     service = service_of(text)
     for config, style in steps:
@@ -192,8 +217,12 @@ def test_a_draft_at_one_end_is_named(text, end):
     whole = service_of(text).with_speculation(HEADS[1]).to_yaml()
     parts = whole.split("prefill:\n" if "prefill:\n" in text else "---\n")
     bare = text.split("prefill:\n" if "prefill:\n" in text else "---\n")
-    mixed = ("prefill:\n" if "prefill:\n" in text else "---\n").join((parts if i == end else bare)[i] for i in (0, 1))
-    with pytest.raises(InputError, match="prefill and decode pods have different speculative settings"):
+    mixed = ("prefill:\n" if "prefill:\n" in text else "---\n").join(
+        (parts if i == end else bare)[i] for i in (0, 1)
+    )
+    with pytest.raises(
+        InputError, match="prefill and decode pods have different speculative settings"
+    ):
         service_of(mixed).speculation()
 
 
@@ -224,7 +253,10 @@ def test_prefill_pods_of_two_decode_workloads_are_not_edited_for_one():
 
 def findings(text: str, config: dict) -> dict[str, str]:
     service = load_one(text, "chat-decode") if "kind: Deployment" in text else load_one(text, None)
-    return {found.id: found.severity for found in preflight_findings(from_config(config), facts_of(service))}
+    return {
+        found.id: found.severity
+        for found in preflight_findings(from_config(config), facts_of(service))
+    }
 
 
 @pytest.mark.parametrize("config", HEADS)
@@ -253,7 +285,8 @@ def test_one_end_alone_is_refused_and_a_pair_is_not(config):
 def test_ends_whose_nixl_hashes_differ_are_refused(decode, prefill, different):
     connector = "--kv-transfer-config=" + NIXL
     texts = [
-        workload(f"chat-{role}", args=(connector, *words)) for role, words in (("decode", decode), ("prefill", prefill))
+        workload(f"chat-{role}", args=(connector, *words))
+        for role, words in (("decode", decode), ("prefill", prefill))
     ]
     found = findings("---\n".join(texts), HEADS[1])
     if "--model=org/other" in decode:  # of another model: no pair
@@ -264,9 +297,15 @@ def test_ends_whose_nixl_hashes_differ_are_refused(decode, prefill, different):
 
 def test_values_of_one_end_with_nixl_are_refused():
     text = VALUES.replace('"--enforce-eager"', "'--kv-transfer-config=" + NIXL + "'")
-    for values, severity in ((text, None), (text.replace("prefill:", "prefill:\n  create: false"), "refuse")):
+    for values, severity in (
+        (text, None),
+        (text.replace("prefill:", "prefill:\n  create: false"), "refuse"),
+    ):
         service = load_values(values, None)[0]
-        outcome = {found.id: found.severity for found in preflight_findings(from_config(HEADS[1]), facts_of(service))}
+        outcome = {
+            found.id: found.severity
+            for found in preflight_findings(from_config(HEADS[1]), facts_of(service))
+        }
         assert outcome.get("prefill-apart") == severity
 
 
@@ -291,4 +330,6 @@ def test_a_template_that_kserve_completed_is_no_change_of_another_writer():
     shell = "{containers: [{name: main, resources: {}}]}"
     after = f"kind: LLMInferenceService\nspec: {{prefill: {{replicas: 1, template: {shell}}}}}\n"
     assert foreign_changes(before, after) == ()
-    assert foreign_changes(before, after.replace("resources: {}", "image: other")) == ("spec.prefill.template",)
+    assert foreign_changes(before, after.replace("resources: {}", "image: other")) == (
+        "spec.prefill.template",
+    )

@@ -26,7 +26,11 @@ def setting_of(words: list[str]) -> dict | None:
 def test_a_runtime_is_edited_only_where_it_is_asked_for(kind, beside):
     text = RUNTIME.replace("kind: ServingRuntime", f"kind: {kind}") + beside
     service = load_one(text, None, runtimes=True)
-    assert (service.kind, service.name, service.endpoints) == (kind, "vllm-runtime", ("qwen",) if beside else ())
+    assert (service.kind, service.name, service.endpoints) == (
+        kind,
+        "vllm-runtime",
+        ("qwen",) if beside else (),
+    )
     for config in METHODS:
         changed = service.with_speculation(config)
         words = next(yaml.safe_load_all(changed.to_yaml()))["spec"]["containers"][0]["args"]
@@ -48,7 +52,8 @@ def test_a_runtime_alone_is_refused_with_the_option():
 
 
 @pytest.mark.parametrize(
-    ("script", "reaches"), [("vllm serve /mnt/models", False), ('vllm serve /mnt/models "$@"', True)]
+    ("script", "reaches"),
+    [("vllm serve /mnt/models", False), ('vllm serve /mnt/models "$@"', True)],
 )
 def test_arguments_that_a_runtimes_script_ignores_are_not_written(script, reaches):
     shell = RUNTIME[: RUNTIME.index("    command")] + f"    command: [sh, -c, '{script}', --]\n"
@@ -113,21 +118,31 @@ catalog:
 """
 OWN = "engine:\n  vllm:\n    flags:\n    - --port=8000\n"
 SECOND = "servingEngineSpec.modelSpec[1].vllmConfig.extraArgs"
-FIRST_AT, SECOND_AT = (("servingEngineSpec", "modelSpec", i, "vllmConfig", "extraArgs") for i in (0, 1))
+FIRST_AT, SECOND_AT = (
+    ("servingEngineSpec", "modelSpec", i, "vllmConfig", "extraArgs") for i in (0, 1)
+)
 CASES = [
     (STACK, None, "qwen", FIRST_AT, "Qwen/Qwen3-8B"),
     (STACK, None, "llama", SECOND_AT, "meta-llama/Llama-3.1-8B-Instruct"),
     (MODELSERVICE, None, "decode", ("decode", "containers", 0, "args"), "Qwen/Qwen3-8B"),
     (KUBEAI, None, "qwen3.1-8b-l4", ("catalog", "qwen3.1-8b-l4", "args"), "Qwen/Qwen3-8B"),
     (OWN, "engine.vllm.flags", "engine.vllm.flags", ("engine", "vllm", "flags"), None),
-    ("engine:\n  vllm:\n    flags: []\n", "engine.vllm.flags", "engine.vllm.flags", ("engine", "vllm", "flags"), None),
+    (
+        "engine:\n  vllm:\n    flags: []\n",
+        "engine.vllm.flags",
+        "engine.vllm.flags",
+        ("engine", "vllm", "flags"),
+        None,
+    ),
     (STACK, SECOND, SECOND, SECOND_AT, None),
 ]
 
 
 @pytest.mark.parametrize(("text", "key", "name", "path", "model"), CASES)
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_values_change_under_one_key_and_come_back_byte_for_byte(text, key, name, path, model, newline):
+def test_values_change_under_one_key_and_come_back_byte_for_byte(
+    text, key, name, path, model, newline
+):
     text = text.replace("\n", newline)
     service = next(one for one in load_values(text, key) if one.name == name)
     assert service.model == model
@@ -148,16 +163,25 @@ def test_values_change_under_one_key_and_come_back_byte_for_byte(text, key, name
 
 
 words = st.lists(
-    st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cn"]), max_size=8), max_size=4
+    st.text(
+        st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cn"]), max_size=8
+    ),
+    max_size=4,
 )
-configs = st.dictionaries(st.sampled_from(["method", "model", "x"]), st.integers() | st.text(max_size=6), min_size=1)
+configs = st.dictionaries(
+    st.sampled_from(["method", "model", "x"]), st.integers() | st.text(max_size=6), min_size=1
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(["extraArgs", "args", "flags"]), words, configs, st.booleans())
 def test_any_list_and_any_setting(key, flags, config, flow):
     spelled = [json.dumps(f"--chat-template={word}") for word in flags]
-    listed = f" [{', '.join(spelled)}]" if flow or not spelled else "".join(f"\n    - {one}" for one in spelled)
+    listed = (
+        f" [{', '.join(spelled)}]"
+        if flow or not spelled
+        else "".join(f"\n    - {one}" for one in spelled)
+    )
     text = f"a:\n  b:\n    {key}:{listed}\n    c: 1\nd: 2\n"
     changed = load_values(text, f"a.b.{key}")[0].with_speculation(config)
     assert setting_of(yaml.safe_load(changed.to_yaml())["a"]["b"][key]) == config
@@ -167,7 +191,9 @@ def test_any_list_and_any_setting(key, flags, config, flow):
 def test_an_empty_list_that_was_added_as_told_is_extended():
     text = "servingEngineSpec:\n  modelSpec:\n  - name: a\n    vllmConfig: {extraArgs: []}\n"
     changed = load_values(text, None)[0].with_speculation(NGRAM)
-    extra = yaml.safe_load(changed.to_yaml())["servingEngineSpec"]["modelSpec"][0]["vllmConfig"]["extraArgs"]
+    extra = yaml.safe_load(changed.to_yaml())["servingEngineSpec"]["modelSpec"][0]["vllmConfig"][
+        "extraArgs"
+    ]
     assert setting_of(extra) == NGRAM
     assert changed.with_speculation(None).to_yaml() == text
     assert [one.name for one in load_values(KUBEAI, None)] == ["qwen3.1-8b-l4"]
@@ -176,7 +202,11 @@ def test_an_empty_list_that_was_added_as_told_is_extended():
 @pytest.mark.parametrize(
     ("text", "key", "message"),
     [
-        ("servingEngineSpec:\n  modelSpec:\n  - {name: a}\n", None, "this model has no vllmConfig for arguments"),
+        (
+            "servingEngineSpec:\n  modelSpec:\n  - {name: a}\n",
+            None,
+            "this model has no vllmConfig for arguments",
+        ),
         ("a: {b: 1}\n", None, "the layout of these values is not known"),
         ("a: {b: 1}\n", "a.c.args", "a.c.args is not in these values"),
         ("a: {args: --port 8000}\n", "a.args", "how the chart splits it is not known"),

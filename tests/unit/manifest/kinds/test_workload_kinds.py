@@ -60,7 +60,11 @@ spec:
         - name: leader
           image: vllm/vllm-openai:v0.33.0
 """
-HEADS = {"Deployment": (DEPLOYMENT, 8), "StatefulSet": (STATEFUL_SET, 8), "LeaderWorkerSet": (GROUP, 10)}
+HEADS = {
+    "Deployment": (DEPLOYMENT, 8),
+    "StatefulSet": (STATEFUL_SET, 8),
+    "LeaderWorkerSet": (GROUP, 10),
+}
 SERVICE = "---\napiVersion: v1\nkind: Service\nmetadata: {name: qwen}\nspec: {ports: [{port: 80, targetPort: 8000}]}\n"
 
 FORMS = {
@@ -116,14 +120,20 @@ def test_a_setting_goes_in_and_out_byte_for_byte(kind, form, newline):
         assert changed.with_speculation(NGRAM).with_speculation(None).to_yaml() == text
 
 
-values = st.integers(0, 9) | st.sampled_from(["a b", "it's", 'q"q', "{x}", "[1,2]", "#", ": "]) | st.booleans()
+values = (
+    st.integers(0, 9)
+    | st.sampled_from(["a b", "it's", 'q"q', "{x}", "[1,2]", "#", ": "])
+    | st.booleans()
+)
 
 
 @few
 @given(
     st.sampled_from(sorted(HEADS)),
     st.sampled_from(sorted(FORMS)),
-    st.dictionaries(st.sampled_from(["method", "model", "num_speculative_tokens", "x"]), values, min_size=1),
+    st.dictionaries(
+        st.sampled_from(["method", "model", "num_speculative_tokens", "x"]), values, min_size=1
+    ),
     st.sampled_from(["\n", "\r\n"]),
     st.sampled_from(["", "# a note\n", "\n\n"]),
 )
@@ -152,7 +162,9 @@ def test_leader_and_workers_that_start_vllm_are_edited_together():
 
 
 def test_without_a_leader_template_the_worker_template_is_the_engine():
-    text = GROUP[: GROUP.index("    leaderTemplate")].replace("          command: [sh", "          args: [m]\n#")
+    text = GROUP[: GROUP.index("    leaderTemplate")].replace(
+        "          command: [sh", "          args: [m]\n#"
+    )
     changed = load_one(text, None).with_speculation(NGRAM)
     assert changed.speculation() == NGRAM
     assert changed.with_speculation(None).to_yaml() == text
@@ -172,9 +184,13 @@ def test_a_draft_on_a_claim_is_mounted_and_unmounted():
 
 
 def test_the_claim_that_holds_the_model_is_its_storage():
-    form = "args: [--model=/models/qwen]\nvolumeMounts: [{name: m, mountPath: /models, subPath: a}]\n"
+    form = (
+        "args: [--model=/models/qwen]\nvolumeMounts: [{name: m, mountPath: /models, subPath: a}]\n"
+    )
     text = DEPLOYMENT.replace(
-        "      containers:", "      volumes: [{name: m, persistentVolumeClaim: {claimName: c}}]\n      containers:", 1
+        "      containers:",
+        "      volumes: [{name: m, persistentVolumeClaim: {claimName: c}}]\n      containers:",
+        1,
     )
     service = load_one(text + textwrap.indent(form, " " * 8), None)
     assert [(one.uri, one.mount_path) for one in service.storage] == [("pvc://c/a", "/models")]
@@ -186,7 +202,10 @@ def test_the_claim_that_holds_the_model_is_its_storage():
         ("ghcr.io/vllm-project/production-stack/vllm-router:1", "args: [--service-discovery, k8s]"),
         ("nginx:1", "args: [--upstream, 'http://vllm:8000']"),
         ("ghcr.io/llm-d/llm-d-inference-sim:latest", "args: [--model, m, --max-model-len, '1024']"),
-        ("lmsysorg/sglang:v0.5.23", "command: [python3, -m, sglang.launch_server, --served-model-name, m]"),
+        (
+            "lmsysorg/sglang:v0.5.23",
+            "command: [python3, -m, sglang.launch_server, --served-model-name, m]",
+        ),
         ("vllm/vllm-openai:v0.33.0", "command: [sleep, infinity]"),
     ],
 )
@@ -194,12 +213,16 @@ def test_a_deployment_that_is_no_engine_is_no_service(image, words):
     text = DEPLOYMENT.replace("vllm/vllm-openai:v0.33.0", image) + f"        {words}\n"
     with pytest.raises(InputError, match="no served model in this file; it holds Deployment"):
         load(text)
-    beside = text + "---\n" + manifest("Deployment", "command").replace("name: qwen", "name: other", 1)
+    beside = (
+        text + "---\n" + manifest("Deployment", "command").replace("name: qwen", "name: other", 1)
+    )
     assert [service.name for service in load(beside)] == ["other"]
 
 
 def test_two_engines_in_one_pod_are_refused():
-    text = manifest("Deployment", "command").replace("image: fluent/fluent-bit:3", "image: vllm/vllm-openai:v0.33.0")
+    text = manifest("Deployment", "command").replace(
+        "image: fluent/fluent-bit:3", "image: vllm/vllm-openai:v0.33.0"
+    )
     with pytest.raises(InputError, match="more than one container of the pod template runs vLLM"):
         load(text)
 

@@ -14,7 +14,12 @@ NODE = {
 SLICE = {
     "kind": "ResourceSlice",
     "metadata": {"name": "s"},
-    "spec": {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": {"name": "n"}, "devices": [{"name": "gpu-0"}]},
+    "spec": {
+        "driver": "gpu.nvidia.com",
+        "nodeName": "n",
+        "pool": {"name": "n"},
+        "devices": [{"name": "gpu-0"}],
+    },
 }
 TEMPLATE = {"containers": [{"name": "engine"}], "resourceClaims": [{"name": "gpu"}]}
 LEAVING = {"deletionTimestamp": "2026-11-22T10:00:00Z", "deletionGracePeriodSeconds": 30}
@@ -42,7 +47,12 @@ class Cluster:
     """Lists what there is; ``sleep`` lets time pass and, after ``free_after_s``, removes pods and claims."""
 
     def __init__(self, pods, claims, free_after_s):
-        self.lists = {"Node": [NODE], "ResourceSlice": [SLICE], "ResourceClaim": claims, "Pod": pods}
+        self.lists = {
+            "Node": [NODE],
+            "ResourceSlice": [SLICE],
+            "ResourceClaim": claims,
+            "Pod": pods,
+        }
         self.free_after_s, self.passed_s = free_after_s, 0.0
 
     def list(self, kind, *_, **__):
@@ -58,8 +68,16 @@ class Cluster:
 def ask(monkeypatch):
     def ask(pods, claims, free_after_s=20.0):
         cluster = Cluster(pods, claims, free_after_s)
-        monkeypatch.setattr("mpctl.platform.kubernetes.gpu_capacity.time.monotonic", lambda: cluster.passed_s)
-        fields = {"title": "service a/b", "pods": 1, "purpose": "a candidate", "hint": "", "sleep": cluster.sleep}
+        monkeypatch.setattr(
+            "mpctl.platform.kubernetes.gpu_capacity.time.monotonic", lambda: cluster.passed_s
+        )
+        fields = {
+            "title": "service a/b",
+            "pods": 1,
+            "purpose": "a candidate",
+            "hint": "",
+            "sleep": cluster.sleep,
+        }
         try:
             require_capacity(cluster, TEMPLATE, TEMPLATE, **fields)
         except Refused as error:
@@ -106,13 +124,22 @@ def test_a_pod_that_never_ends_is_waited_for_no_longer_than_its_grace_period_and
 def labelled(name, product):
     return {
         "kind": "Node",
-        "metadata": {"name": name, "labels": {"nvidia.com/gpu.product": product} if product else {}},
+        "metadata": {
+            "name": name,
+            "labels": {"nvidia.com/gpu.product": product} if product else {},
+        },
     }
 
 
 def published(node, *products):
-    devices = [{"name": f"gpu-{n}", "attributes": {"productName": {"string": p}}} for n, p in enumerate(products)]
-    return {"kind": "ResourceSlice", "spec": {"driver": "gpu.nvidia.com", "nodeName": node, "devices": devices}}
+    devices = [
+        {"name": f"gpu-{n}", "attributes": {"productName": {"string": p}}}
+        for n, p in enumerate(products)
+    ]
+    return {
+        "kind": "ResourceSlice",
+        "spec": {"driver": "gpu.nvidia.com", "nodeName": node, "devices": devices},
+    }
 
 
 class Nodes:
@@ -128,7 +155,10 @@ class Unreadable:
         raise NotPermitted(f"list {kind.plural} is forbidden", hint="")
 
 
-MIXED = Nodes([labelled("a", "NVIDIA-L4"), labelled("b", ""), labelled("c", "")], [published("b", "NVIDIA H100 NVL")])
+MIXED = Nodes(
+    [labelled("a", "NVIDIA-L4"), labelled("b", ""), labelled("c", "")],
+    [published("b", "NVIDIA H100 NVL")],
+)
 
 
 @pytest.mark.parametrize(
@@ -139,10 +169,16 @@ MIXED = Nodes([labelled("a", "NVIDIA-L4"), labelled("b", ""), labelled("c", "")]
         (MIXED, {"a", "b"}, None),
         (MIXED, set(), None),
         (Nodes([labelled("a", "NVIDIA-L4"), labelled("c", "")], []), {"c"}, "NVIDIA L4"),
-        (Nodes([labelled("a", "NVIDIA-L4-SHARED")], [published("a", "NVIDIA L4")]), {"a"}, "NVIDIA L4"),
+        (
+            Nodes([labelled("a", "NVIDIA-L4-SHARED")], [published("a", "NVIDIA L4")]),
+            {"a"},
+            "NVIDIA L4",
+        ),
         (Nodes([], []), set(), None),
         (Unreadable(), {"a"}, None),
     ],
 )
-def test_the_gpu_is_that_of_the_nodes_that_run_the_pods_else_of_all_nodes_else_unknown(cluster, nodes, product):
+def test_the_gpu_is_that_of_the_nodes_that_run_the_pods_else_of_all_nodes_else_unknown(
+    cluster, nodes, product
+):
     assert gpu_product(cluster, nodes) == product

@@ -18,7 +18,9 @@ from mpctl.rollout.ports import Arm
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -91,6 +93,8 @@ def test_a_new_key_is_added_and_a_lost_one_is_a_difference(value, other):
 def test_another_value_is_a_difference(before, after):
     added = added_fields({"at": before}, {"at": after})
     # As JSON, in which false is not 0; equal in Python, they are two values of a manifest.
-    assert added is not None or json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True)
+    assert added is not None or json.dumps(before, sort_keys=True) != json.dumps(
+        after, sort_keys=True
+    )
     if not isinstance(before, dict | list):
         assert (added is None) == (before != after or type(before) is not type(after))

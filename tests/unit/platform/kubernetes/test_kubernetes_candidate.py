@@ -15,7 +15,12 @@ from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
 from mpctl.platform.kubernetes.service.workload import ServiceWorkload
 
 ISVC = {
-    "metadata": {"name": "demo-candidate", "uid": "u", "resourceVersion": "1", "annotations": {ARM_ANNOTATION: "arm-1"}}
+    "metadata": {
+        "name": "demo-candidate",
+        "uid": "u",
+        "resourceVersion": "1",
+        "annotations": {ARM_ANNOTATION: "arm-1"},
+    }
 }
 
 
@@ -78,7 +83,9 @@ def test_what_is_still_open_when_time_is_up_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(("grace_s", "patience"), [(None, 600), (120, 600), (1830, 1830)])
-def test_requests_are_waited_for_as_long_as_the_grace_period_and_ten_minutes_at_least(monkeypatch, grace_s, patience):
+def test_requests_are_waited_for_as_long_as_the_grace_period_and_ten_minutes_at_least(
+    monkeypatch, grace_s, patience
+):
     seconds = iter(range(0, 10_000, 30))
     monkeypatch.setattr(live.time, "monotonic", lambda: next(seconds))
     busy = pod()
@@ -95,7 +102,9 @@ def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):
 
     text = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 2.0\n"
     reader = EngineReader(None, "ns")
-    monkeypatch.setattr(reader.forwards, "target", lambda name, port, tls: ForwardTarget(f"http://{name}"))
+    monkeypatch.setattr(
+        reader.forwards, "target", lambda name, port, tls: ForwardTarget(f"http://{name}")
+    )
     monkeypatch.setattr(http, "get", get)
     pods = [pod("good"), pod("lost"), pod("odd"), pod("new", ready=False)]
     assert reader.requests(ServiceWorkload(ISVC, None, pods)) == (2.0, ("lost", "odd"))
@@ -130,7 +139,8 @@ class Ending:
 
 
 @pytest.mark.parametrize(
-    ("grace_s", "ends_s", "limit"), [(None, 179, 180), (30, 179, 180), (600, 650, 660), (600, 662, 660), (30, 182, 180)]
+    ("grace_s", "ends_s", "limit"),
+    [(None, 179, 180), (30, 179, 180), (600, 650, 660), (600, 662, 660), (30, 182, 180)],
 )
 def test_pods_have_their_grace_period_to_end(monkeypatch, grace_s, ends_s, limit):
     world = Ending(monkeypatch, ends_s, grace_s)

@@ -19,8 +19,15 @@ from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Unreachable
 def kubeconfig(cluster=None, user=None):
     return {
         "current-context": "one",
-        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "chat"}}],
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"} if cluster is None else cluster}],
+        "contexts": [
+            {"name": "one", "context": {"cluster": "c", "user": "u", "namespace": "chat"}}
+        ],
+        "clusters": [
+            {
+                "name": "c",
+                "cluster": {"server": "https://127.0.0.1:1"} if cluster is None else cluster,
+            }
+        ],
         "users": [{"name": "u", "user": user or {}}],
     }
 
@@ -29,7 +36,9 @@ def kubeconfig(cluster=None, user=None):
 def written(tmp_path):
     def write(content, name="config"):
         path = tmp_path / name
-        path.write_bytes(content if isinstance(content, bytes) else yaml.safe_dump(content).encode())
+        path.write_bytes(
+            content if isinstance(content, bytes) else yaml.safe_dump(content).encode()
+        )
         return str(path)
 
     return write
@@ -37,14 +46,20 @@ def written(tmp_path):
 
 def test_a_kubeconfig_that_can_be_used(written):
     actual_connect = connect(written(kubeconfig()))
-    assert (actual_connect.context, actual_connect.namespace, actual_connect.configuration.host) == (
+    assert (
+        actual_connect.context,
+        actual_connect.namespace,
+        actual_connect.configuration.host,
+    ) == (
         "one",
         "chat",
         "https://127.0.0.1:1",
     )
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"{", b"- 1\n", b"text", b"contexts: 7", b"users: [{}]"])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe\x00", b"{", b"- 1\n", b"text", b"contexts: 7", b"users: [{}]"]
+)
 def test_a_file_that_is_no_kubeconfig_is_named_wherever_it_stands(written, monkeypatch, content):
     broken, sound = written(content, "broken"), written(kubeconfig())
     for files in ((broken,), (sound, broken)):
@@ -55,7 +70,9 @@ def test_a_file_that_is_no_kubeconfig_is_named_wherever_it_stands(written, monke
 
 
 def test_an_empty_file_is_passed_over(written, monkeypatch):
-    monkeypatch.setenv("KUBECONFIG", os.pathsep.join((written(b"", "empty"), written(kubeconfig()))))
+    monkeypatch.setenv(
+        "KUBECONFIG", os.pathsep.join((written(b"", "empty"), written(kubeconfig())))
+    )
     assert connect().context == "one"
     with pytest.raises(InputError, match="has no current context"):
         connect(written(b"", "empty"))
@@ -68,7 +85,10 @@ def test_an_empty_file_is_passed_over(written, monkeypatch):
     [
         ({"cluster": {}}, "cluster c: server"),
         ({"cluster": {"server": "not a url"}}, "cluster c: server"),
-        ({"cluster": {"server": "https://x", "certificate-authority-data": "x"}}, "certificate-authority-data"),
+        (
+            {"cluster": {"server": "https://x", "certificate-authority-data": "x"}},
+            "certificate-authority-data",
+        ),
         ({"user": {"client-certificate-data": "x"}}, "user u: client-certificate-data"),
     ],
 )
@@ -80,7 +100,9 @@ def test_a_field_that_cannot_be_used_is_named(written, change, field):
     assert field in caught.value.field
 
 
-def test_a_credential_plugin_that_fails_is_heard_and_its_command_told_without_secrets(written, capfd):
+def test_a_credential_plugin_that_fails_is_heard_and_its_command_told_without_secrets(
+    written, capfd
+):
     plugin = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": "sh",
@@ -110,7 +132,11 @@ def opened(monkeypatch):
         configuration.host = host
         for name, value in settings.items():
             setattr(configuration, name, value)
-        clients.append(Client(ClusterConnection(configuration, "ns", "test"), timeout_s=0.3, sleep=lambda _: None))
+        clients.append(
+            Client(
+                ClusterConnection(configuration, "ns", "test"), timeout_s=0.3, sleep=lambda _: None
+            )
+        )
         return clients[-1]
 
     yield client
@@ -127,7 +153,9 @@ def test_why_nothing_answers_is_told(opened, monkeypatch, name_known):
         monkeypatch.setattr(socket, "getaddrinfo", unknown)
     why = "connection refused" if name_known else "name or service not known"
     client = opened("http://127.0.0.1:1")
-    with pytest.raises(Unreachable, match=rf"^path /version: the API server \S+ does not answer \({why}\)$"):
+    with pytest.raises(
+        Unreachable, match=rf"^path /version: the API server \S+ does not answer \({why}\)$"
+    ):
         client.version()
     with pytest.raises(OutcomeUnknown):
         client.merge(CONFIG_MAP, "c", "ns", {})

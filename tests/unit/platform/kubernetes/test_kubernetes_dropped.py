@@ -13,7 +13,11 @@ from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
 from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Unreachable
 
-OBJECT = {"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}, "data": {"long": "x" * 4000}}
+OBJECT = {
+    "kind": "ConfigMap",
+    "metadata": {"name": "c", "namespace": "ns"},
+    "data": {"long": "x" * 4000},
+}
 
 
 class Server:
@@ -47,7 +51,9 @@ class Server:
                 self.asked.append(head.split(b" ")[0].decode())
                 body = json.dumps(OBJECT).encode()
                 whole = len(self.asked) > self.broken
-                lines = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                lines = (
+                    f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+                )
                 connection.sendall(lines.encode() + (body if whole else body[: len(body) // 2]))
 
 
@@ -114,7 +120,9 @@ def test_a_read_outlasts_a_resolver_that_is_gone_for_a_while(opened, monkeypatch
     assert failed == ["localhost"] * 3
 
 
-def test_a_write_while_names_are_not_resolved_is_looked_at_again_and_not_repeated(opened, monkeypatch):
+def test_a_write_while_names_are_not_resolved_is_looked_at_again_and_not_repeated(
+    opened, monkeypatch
+):
     lost_names(monkeypatch, 1)
     with Server(broken=0) as server:
         server.url = server.url.replace("127.0.0.1", "localhost")

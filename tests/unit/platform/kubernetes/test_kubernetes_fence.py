@@ -29,7 +29,10 @@ from mpctl.platform.kubernetes.service.fence import fence
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 from mpctl.rollout.ports import Arm
 
-KINDS = {kind.name: kind for kind in (DEPLOYMENT, HPA, HTTP_ROUTE, INFERENCE_SERVICE, LEASE, POD, SERVICE)}
+KINDS = {
+    kind.name: kind
+    for kind in (DEPLOYMENT, HPA, HTTP_ROUTE, INFERENCE_SERVICE, LEASE, POD, SERVICE)
+}
 
 
 class Server:
@@ -46,7 +49,12 @@ class Server:
 
     def store(self, path, record):
         self.version += 1
-        metadata = {"uid": path, **record["metadata"], "namespace": "ns", "resourceVersion": str(self.version)}
+        metadata = {
+            "uid": path,
+            **record["metadata"],
+            "namespace": "ns",
+            "resourceVersion": str(self.version),
+        }
         self.objects[path] = {**copy.deepcopy(record), "metadata": metadata}
         return Response(200, {}, json.dumps(self.objects[path]).encode())
 
@@ -59,12 +67,19 @@ class Server:
             return self.refusal(403, "Forbidden")
         if method == "POST":
             path = f"{path}/{body['metadata']['name']}"
-            return self.refusal(409, "AlreadyExists") if path in self.objects else self.store(path, body)
+            return (
+                self.refusal(409, "AlreadyExists")
+                if path in self.objects
+                else self.store(path, body)
+            )
         if path not in self.objects:
             return self.refusal(404, "NotFound")
         present = self.objects[path]["metadata"]
         wanted = (body.get("preconditions") or {}) if method == "DELETE" else body["metadata"]
-        if any(wanted.get(field, present[field]) != present[field] for field in ("uid", "resourceVersion")):
+        if any(
+            wanted.get(field, present[field]) != present[field]
+            for field in ("uid", "resourceVersion")
+        ):
             return self.refusal(409, "Conflict")
         if method == "DELETE":
             return Response(200, {}, json.dumps(self.objects.pop(path)).encode())
@@ -79,8 +94,14 @@ class Server:
         if path in self.objects:
             return Response(200, {}, json.dumps(self.objects[path]).encode())
         items = [thing for name, thing in self.objects.items() if name.rpartition("/")[0] == path]
-        is_list = path.endswith(tuple(kind.plural for kind in KINDS.values())) or path.endswith("controllerrevisions")
-        return Response(200, {}, json.dumps({"items": items}).encode()) if is_list else self.refusal(404, "NotFound")
+        is_list = path.endswith(tuple(kind.plural for kind in KINDS.values())) or path.endswith(
+            "controllerrevisions"
+        )
+        return (
+            Response(200, {}, json.dumps({"items": items}).encode())
+            if is_list
+            else self.refusal(404, "NotFound")
+        )
 
     def refusal(self, code, reason):
         return Response(code, {}, json.dumps({"reason": reason, "message": reason}).encode())
@@ -128,16 +149,29 @@ def taken_over(server):
 def hpa():
     target = {"kind": "Deployment", "name": "demo-predictor"}
     spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 3}
-    return {"kind": "HorizontalPodAutoscaler", "metadata": {"name": "queue", "uid": "h"}, "spec": spec}
+    return {
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "queue", "uid": "h"},
+        "spec": spec,
+    }
 
 
 BEFORE, AFTER = Arm(text_of(service())), Arm(text_of(service(more="x")))
 ROUTE = {"name": "users", "spec": shared(0)["spec"]}
 WRITES = {
-    "the promotion": ((), lambda platform: platform.replace(AFTER, expect=(BEFORE,), downtime=False)),
-    "the pin of the autoscaler": ((hpa(),), lambda platform: platform.scaler.pin(platform.scaling())),
+    "the promotion": (
+        (),
+        lambda platform: platform.replace(AFTER, expect=(BEFORE,), downtime=False),
+    ),
+    "the pin of the autoscaler": (
+        (hpa(),),
+        lambda platform: platform.scaler.pin(platform.scaling()),
+    ),
     "the weights of the route": ((shared(0),), lambda platform: platform.router.shift(ROUTE, 10)),
-    "the removal of the candidate": ((beside(AFTER),), lambda platform: platform.engines.stop(AFTER)),
+    "the removal of the candidate": (
+        (beside(AFTER),),
+        lambda platform: platform.engines.stop(AFTER),
+    ),
 }
 
 
@@ -155,11 +189,16 @@ def run_into_loss(command, write):
     with pytest.raises(Conflict) as lost, command.store.lease("rollout"):
         write(command.platform)
     assert lost.value.exit_code == 3
-    assert "service ns/demo is not locked by this command any more: it was taken by" in lost.value.message
+    assert (
+        "service ns/demo is not locked by this command any more: it was taken by"
+        in lost.value.message
+    )
     return lost.value
 
 
-@pytest.mark.parametrize("things", [pytest.param(things, id=name) for name, things in WRITES.items()])
+@pytest.mark.parametrize(
+    "things", [pytest.param(things, id=name) for name, things in WRITES.items()]
+)
 def test_a_write_that_was_checked_before_the_lease_was_taken_over_is_refused_after_it(things):
     more, write = things
     server = Server(service(), deployment(), pod(), *more)
@@ -170,7 +209,9 @@ def test_a_write_that_was_checked_before_the_lease_was_taken_over_is_refused_aft
     assert "nothing was written to the service by this command" in error.hint
 
 
-@pytest.mark.parametrize("things", [pytest.param(things, id=name) for name, things in WRITES.items()])
+@pytest.mark.parametrize(
+    "things", [pytest.param(things, id=name) for name, things in WRITES.items()]
+)
 def test_the_lease_is_read_before_each_write(things):
     """A thief without a fence: the heartbeat of the command is young, and nothing is sent all the same."""
     more, write = things
@@ -261,7 +302,9 @@ def test_a_candidate_that_was_created_after_the_lease_was_taken_over_is_named():
 
 def fences(server):
     """Writes of the service itself so far."""
-    return len([line for line in server.sent if line == f"PUT {INFERENCE_SERVICE.path('ns', 'demo')}"])
+    return len(
+        [line for line in server.sent if line == f"PUT {INFERENCE_SERVICE.path('ns', 'demo')}"]
+    )
 
 
 def test_a_fence_changes_the_version_and_nothing_else():
@@ -271,7 +314,9 @@ def test_a_fence_changes_the_version_and_nothing_else():
     for path, record in server.objects.items():
         version = record["metadata"].pop("resourceVersion")
         is_fenced = version != before[path]["metadata"].pop("resourceVersion")
-        assert is_fenced == any(path.endswith(name) for name in ("/demo", "/demo-candidate", "/queue", "/users")), path
+        assert is_fenced == any(
+            path.endswith(name) for name in ("/demo", "/demo-candidate", "/queue", "/users")
+        ), path
     assert server.objects == before
 
 
@@ -306,7 +351,9 @@ def test_a_lease_that_its_holder_released_needs_no_fence():
 
 
 @pytest.mark.parametrize("how", ["cleared", "deleted"])
-def test_a_lease_that_another_client_cleared_or_deleted_is_fenced_off_as_one_that_is_taken_over(how):
+def test_a_lease_that_another_client_cleared_or_deleted_is_fenced_off_as_one_that_is_taken_over(
+    how,
+):
     server = Server(service(), deployment(), pod())
     path, stopped = LEASE.path("ns", "mpctl-demo"), Command(server)
     with stopped.store.lease("rollout"):

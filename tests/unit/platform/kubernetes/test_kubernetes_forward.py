@@ -67,7 +67,9 @@ class Answering(HTTPServer):
                 pass
 
         super().__init__(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
 
     @property
     def url(self):
@@ -82,7 +84,8 @@ def connected(server):
     """What a connection through a forward receives, and what the forward says of it."""
     where = {"host": server.url, "verify_ssl": False, "cert_file": None, "tls_server_name": None}
     client = SimpleNamespace(
-        configuration=SimpleNamespace(**where), header_lines=lambda: ["Authorization: Bearer PLANTED"]
+        configuration=SimpleNamespace(**where),
+        header_lines=lambda: ["Authorization: Bearer PLANTED"],
     )
     forwards = Forwards(client, "ns")
     with socket.socket(socket.AF_UNIX) as mine:

@@ -9,18 +9,33 @@ import pytest
 from mpctl.errors import Refused
 from mpctl.platform.kubernetes.autoscaler import find_scalers
 from mpctl.platform.kubernetes.service.conditions import assess_health
-from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_to_write, text_of, transition_text
+from mpctl.platform.kubernetes.service.manifest_text import (
+    candidate_of,
+    object_to_write,
+    text_of,
+    transition_text,
+)
 from mpctl.platform.kubernetes.service.running_engine import edited, read_service
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
 
-ENGINE = {"name": "engine", "image": "vllm/vllm-openai:v0.33.0", "args": ["m", "--max-model-len=2048"]}
+ENGINE = {
+    "name": "engine",
+    "image": "vllm/vllm-openai:v0.33.0",
+    "args": ["m", "--max-model-len=2048"],
+}
 WORKER = {"name": "worker", "image": "ray", "command": ["ray", "start"]}
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
 LIVE = {
     "apiVersion": "leaderworkerset.x-k8s.io/v1",
     "kind": "LeaderWorkerSet",
-    "metadata": {"name": "large", "namespace": "chat", "uid": "u", "resourceVersion": "7", "generation": 1},
+    "metadata": {
+        "name": "large",
+        "namespace": "chat",
+        "uid": "u",
+        "resourceVersion": "7",
+        "generation": 1,
+    },
     "spec": {
         "replicas": 2,
         "leaderWorkerTemplate": {
@@ -34,7 +49,9 @@ LIVE = {
 
 
 def require_changeable(record, title, *, side_by_side, downtime):
-    shape_of(record).require_changeable(record, title, side_by_side=side_by_side, downtime=downtime, pods=1)
+    shape_of(record).require_changeable(
+        record, title, side_by_side=side_by_side, downtime=downtime, pods=1
+    )
 
 
 def named(record):
@@ -49,12 +66,20 @@ def changed(**status):
 def leaders():
     counted = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
     template = {"spec": {"containers": [ENGINE]}}
-    return {"metadata": {"generation": 1}, "spec": {"replicas": 2, "template": template}, "status": counted}
+    return {
+        "metadata": {"generation": 1},
+        "spec": {"replicas": 2, "template": template},
+        "status": counted,
+    }
 
 
 def pod(number):
     ready = [{"type": "Ready", "status": "True"}]
-    return {"metadata": {"name": f"large-{number}"}, "spec": {"containers": [ENGINE]}, "status": {"conditions": ready}}
+    return {
+        "metadata": {"name": f"large-{number}"},
+        "spec": {"containers": [ENGINE]},
+        "status": {"conditions": ready},
+    }
 
 
 def test_its_pods_are_the_leaders_and_its_workload_is_their_stateful_set():
@@ -67,7 +92,10 @@ def test_its_pods_are_the_leaders_and_its_workload_is_their_stateful_set():
 
 def test_without_a_leader_template_the_workers_serve():
     alike = copy.deepcopy(LIVE)
-    alike["spec"]["leaderWorkerTemplate"] = {"size": 2, "workerTemplate": {"spec": {"containers": [ENGINE]}}}
+    alike["spec"]["leaderWorkerTemplate"] = {
+        "size": 2,
+        "workerTemplate": {"spec": {"containers": [ENGINE]}},
+    }
     assert read_service(alike).speculation() is None
     assert shape_of(alike).is_service(alike)
     owned = {**alike, "metadata": {**alike["metadata"], "ownerReferences": [{"controller": True}]}}
@@ -86,7 +114,11 @@ def test_a_setting_is_written_into_the_leader_alone_and_taken_back_exactly():
 
 @pytest.mark.parametrize(
     ("status", "phase"),
-    [({}, Phase.READY), ({"readyReplicas": 1}, Phase.STARTING), ({"updatedReplicas": 1}, Phase.STARTING)],
+    [
+        ({}, Phase.READY),
+        ({"readyReplicas": 1}, Phase.STARTING),
+        ({"updatedReplicas": 1}, Phase.STARTING),
+    ],
 )
 def test_it_is_ready_when_every_group_is_complete(status, phase):
     assert assess_health(changed(**status), leaders(), [pod(0), pod(1)]).phase is phase
@@ -97,7 +129,9 @@ def test_nothing_runs_beside_it_and_its_strategy_is_its_own():
         lambda: candidate_of(text_of(LIVE), "arm-1", namespace="chat"),
         lambda: require_changeable(LIVE, "service chat/large", side_by_side=True, downtime=True),
     ):
-        with pytest.raises(Refused, match=r"service chat/large runs in groups of pods.* second group of nodes"):
+        with pytest.raises(
+            Refused, match=r"service chat/large runs in groups of pods.* second group of nodes"
+        ):
             act()
     assert transition_text(text_of(LIVE), 1, downtime=True) == text_of(LIVE)
 
@@ -117,7 +151,11 @@ def test_an_llm_inference_service_on_several_nodes_is_the_leader_worker_set_that
     served = {"apiVersion": "serving.kserve.io/v1alpha2", "kind": "LLMInferenceService"}
     served |= {"metadata": metadata, "spec": spec}
     assert named(served) == ("chat-kserve-mn", "statefulsets")
-    assert shape_of(served).pod_selector(served).endswith("component=llminferenceservice-workload-leader")
+    assert (
+        shape_of(served)
+        .pod_selector(served)
+        .endswith("component=llminferenceservice-workload-leader")
+    )
     with pytest.raises(Refused, match="second group of nodes"):
         candidate_of(text_of(served), "arm-1", namespace="ml")
     on_one_node = {**served, "spec": {key: value for key, value in spec.items() if key != "worker"}}
@@ -128,7 +166,11 @@ class Autoscaled:
     def list(self, kind, namespace):
         names = ("LeaderWorkerSet", "Deployment") if kind.plural.startswith("horizontal") else ()
         return [
-            {"metadata": {"name": n}, "spec": {"scaleTargetRef": {"kind": n, "name": "large"}}, "kind": kind.name}
+            {
+                "metadata": {"name": n},
+                "spec": {"scaleTargetRef": {"kind": n, "name": "large"}},
+                "kind": kind.name,
+            }
             for n in names
         ]
 
@@ -140,9 +182,14 @@ def test_only_an_autoscaler_of_its_own_kind_is_its_autoscaler():
 
 def test_a_restart_is_asked_for_on_the_pods_that_serve():
     alike = copy.deepcopy(LIVE)
-    alike["spec"]["leaderWorkerTemplate"] = {"size": 2, "workerTemplate": {"spec": {"containers": [ENGINE]}}}
+    alike["spec"]["leaderWorkerTemplate"] = {
+        "size": 2,
+        "workerTemplate": {"spec": {"containers": [ENGINE]}},
+    }
     for record, serving in ((copy.deepcopy(LIVE), "leaderTemplate"), (alike, "workerTemplate")):
         shape_of(record).annotate_pods(record, "restarted", "now")
         templates = record["spec"]["leaderWorkerTemplate"]
         assert templates[serving]["metadata"]["annotations"] == {"restarted": "now"}
-        assert [name for name in templates if name != "size" and "metadata" in templates[name]] == [serving]
+        assert [name for name in templates if name != "size" and "metadata" in templates[name]] == [
+            serving
+        ]

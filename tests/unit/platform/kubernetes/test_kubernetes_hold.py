@@ -23,13 +23,19 @@ def hpa(low, high, *, owner="serving.kserve.io/v1beta1"):
     return {
         "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "demo-predictor", "uid": "h", "ownerReferences": owners},
-        "spec": {"scaleTargetRef": {"name": "demo-predictor"}, "minReplicas": low, "maxReplicas": high},
+        "spec": {
+            "scaleTargetRef": {"name": "demo-predictor"},
+            "minReplicas": low,
+            "maxReplicas": high,
+        },
     }
 
 
 def opened(*things, held=lambda: None):
     cluster = Cluster(*things)
-    return KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=held), cluster
+    return KubernetesPlatform(
+        cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=held
+    ), cluster
 
 
 def limits(cluster):
@@ -39,13 +45,17 @@ def limits(cluster):
 
 @pytest.mark.parametrize("written", [{"minReplicas": 1, "maxReplicas": 3}, {"maxReplicas": 3}, {}])
 def test_it_is_pinned_in_the_service_and_the_pin_is_not_read(written):
-    platform, cluster = opened(limited(**written), deployment(replicas=2, ready=2), pod(), hpa(1, 3))
+    platform, cluster = opened(
+        limited(**written), deployment(replicas=2, ready=2), pod(), hpa(1, 3)
+    )
     before = platform.read()
     scaling = platform.scaling()
     assert [i["kind"] for i in scaling["items"]] == ["InferenceService"]
     platform.scaler.pin(scaling)
     assert limits(cluster) == {"minReplicas": 2, "maxReplicas": 2}
-    assert cluster.things["HorizontalPodAutoscaler", "demo-predictor"]["spec"]["maxReplicas"] == 3  # KServe's to write
+    assert (
+        cluster.things["HorizontalPodAutoscaler", "demo-predictor"]["spec"]["maxReplicas"] == 3
+    )  # KServe's to write
     assert platform.read().text == before.text
     assert platform.scaler.unpin(scaling) == ()
     assert limits(cluster) == written
@@ -58,7 +68,11 @@ def test_a_later_command_reads_without_the_pin_and_writes_with_it():
     first.scaler.pin(scaling)
     counts = []
     later = KubernetesPlatform(
-        cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=lambda: counts.append(1) or scaling
+        cluster,
+        "ns",
+        "demo",
+        sleep=lambda _: None,
+        recorded_scaling=lambda: counts.append(1) or scaling,
     )
     assert later.read().text == before.text
     other = before.text.replace("--model=m", "--model=n")
@@ -72,12 +86,16 @@ def test_a_later_command_reads_without_the_pin_and_writes_with_it():
 
 
 def test_freed_and_grown_it_is_held_again_at_its_size_and_put_back():
-    first, cluster = opened(limited(minReplicas=1, maxReplicas=8), deployment(replicas=2, ready=2), pod(), hpa(1, 8))
+    first, cluster = opened(
+        limited(minReplicas=1, maxReplicas=8), deployment(replicas=2, ready=2), pod(), hpa(1, 8)
+    )
     before, scaling = first.read(), first.scaling()
     first.scaler.pin(scaling)
     first.scaler.unpin(scaling)
     cluster.things["Deployment", "demo-predictor"]["spec"]["replicas"] = 6
-    later = KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=lambda: scaling)
+    later = KubernetesPlatform(
+        cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=lambda: scaling
+    )
     grown = {**scaling, "replicas": later.scaling()["replicas"]}
     assert grown["replicas"] == 6
     assert later.scaler.unpin(scaling) == ()
@@ -91,10 +109,15 @@ def test_freed_and_grown_it_is_held_again_at_its_size_and_put_back():
 
 
 def test_limits_that_somebody_else_wrote_meanwhile_are_seen_and_left():
-    platform, cluster = opened(limited(minReplicas=1, maxReplicas=3), deployment(), pod(), hpa(1, 3))
+    platform, cluster = opened(
+        limited(minReplicas=1, maxReplicas=3), deployment(), pod(), hpa(1, 3)
+    )
     before, scaling = platform.read(), {**platform.scaling(), "replicas": 2}
     platform.scaler.pin(scaling)
-    cluster.things["InferenceService", "demo"]["spec"]["predictor"] |= {"minReplicas": 4, "maxReplicas": 4}
+    cluster.things["InferenceService", "demo"]["spec"]["predictor"] |= {
+        "minReplicas": 4,
+        "maxReplicas": 4,
+    }
     assert platform.read().text != before.text
     (told,) = platform.scaler.unpin(scaling)
     assert "was changed meanwhile" in told
@@ -105,7 +128,9 @@ def test_one_that_cannot_scale_is_left_alone_and_no_ledger_is_asked_for():
     def never():
         raise AssertionError("the limits differ, so nothing can be pinned")
 
-    platform, _ = opened(limited(minReplicas=1, maxReplicas=2), deployment(), pod(), hpa(1, 1), held=never)
+    platform, _ = opened(
+        limited(minReplicas=1, maxReplicas=2), deployment(), pod(), hpa(1, 1), held=never
+    )
     assert platform.scaling() is None
     platform.read()
 
@@ -116,7 +141,9 @@ def test_somebody_elses_autoscaler_is_pinned_itself():
 
 
 def edited_by(record, manager):
-    record["metadata"]["managedFields"] = [{"manager": manager, "operation": "Update", "time": "2026-11-23T08:00:00Z"}]
+    record["metadata"]["managedFields"] = [
+        {"manager": manager, "operation": "Update", "time": "2026-11-23T08:00:00Z"}
+    ]
     return record
 
 
@@ -163,9 +190,9 @@ class StaleOnce(Cluster):
         return self.before.pop() if stale else super().get(kind, name, namespace)
 
     def replace(self, kind, body, *, dry_run=False):
-        if body["metadata"].get("resourceVersion") != self.things[kind.name, body["metadata"]["name"]]["metadata"].get(
-            "resourceVersion"
-        ):
+        if body["metadata"].get("resourceVersion") != self.things[
+            kind.name, body["metadata"]["name"]
+        ]["metadata"].get("resourceVersion"):
             raise Stale("it was modified")
         return super().replace(kind, body, dry_run=dry_run)
 

@@ -49,7 +49,10 @@ def service(*words, newest=FIRST, ready=None, traffic=None, annotations=None, **
 
 
 def deployment(*words, revision=FIRST, replicas=1, image=DIGEST, gpus=0):
-    containers = [engine(*words, image=image) | {"resources": {"limits": {"nvidia.com/gpu": gpus}}}, {"name": "queue"}]
+    containers = [
+        engine(*words, image=image) | {"resources": {"limits": {"nvidia.com/gpu": gpus}}},
+        {"name": "queue"},
+    ]
     return {
         "kind": "Deployment",
         "metadata": {"name": f"{revision}-deployment", "generation": 1},
@@ -99,7 +102,10 @@ def test_a_revisions_deployment_has_knatives_name(revision, name):
     assert child_name(revision, "-deployment") == name
 
 
-@given(st.from_regex(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", fullmatch=True), st.from_regex(r"[a-z][a-z0-9]{0,61}"))
+@given(
+    st.from_regex(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", fullmatch=True),
+    st.from_regex(r"[a-z][a-z0-9]{0,61}"),
+)
 def test_such_a_name_fits_and_is_one_revisions_alone(one, other):
     actual_child_name = child_name(one, "-deployment")
     assert len(actual_child_name) <= 63
@@ -125,9 +131,9 @@ def test_a_tag_is_found_again_as_its_digest(asked, found, same):
 
 @pytest.mark.parametrize("mode", ["Knative", "Serverless", "Standard"])
 def test_the_mode_is_read_from_the_annotation_else_from_the_status(mode):
-    assert (shape_of(service(annotations={"serving.kserve.io/deploymentMode": mode})) is KNATIVE) is (
-        mode != "Standard"
-    )
+    assert (
+        shape_of(service(annotations={"serving.kserve.io/deploymentMode": mode})) is KNATIVE
+    ) is (mode != "Standard")
     bare = service()
     bare["metadata"].pop("annotations")
     bare["status"]["deploymentMode"] = mode
@@ -144,7 +150,11 @@ def test_ready_is_the_newest_revision_alone():
 @pytest.mark.parametrize(
     ("status", "pods", "said"),
     [
-        ({"ready": FIRST, "traffic": {FIRST: 100}}, [], f"does not report revision {SECOND} as ready"),
+        (
+            {"ready": FIRST, "traffic": {FIRST: 100}},
+            [],
+            f"does not report revision {SECOND} as ready",
+        ),
         ({"traffic": {FIRST: 90, SECOND: 10}}, [], f"revision {SECOND} gets 10 % of the traffic"),
         ({"traffic": {}}, [], f"revision {SECOND} gets 0 % of the traffic"),
         # After a way back the revision before the last has the same arguments, but it is not the arm.
@@ -161,12 +171,16 @@ def test_a_revision_is_not_ready_before_it_serves_alone(status, pods, said):
 def test_pods_of_a_revision_that_failed_are_not_waited_for():
     third = "demo-predictor-00003"
     failed = pod("--x", revision=SECOND, ready=False)
-    health = assess_health(service(newest=third), deployment(revision=third), [pod(revision=third), failed])
+    health = assess_health(
+        service(newest=third), deployment(revision=third), [pod(revision=third), failed]
+    )
     assert (health.phase, health.pods) == (Phase.READY, (f"{third}-x",))
 
 
 def test_pods_of_another_revision_with_the_same_start_are_not_taken_for_this_ones():
-    health = assess_health(service(newest=SECOND), deployment(revision=SECOND), [pod(revision=FIRST)])
+    health = assess_health(
+        service(newest=SECOND), deployment(revision=SECOND), [pod(revision=FIRST)]
+    )
     assert (health.phase, health.pods) == (Phase.STARTING, ())
 
 
@@ -192,7 +206,14 @@ def test_a_revision_starts_with_its_least_or_its_initial_pods(predictor, annotat
 @pytest.mark.parametrize(
     ("predictor", "annotations", "pods", "downtime", "said", "out"),
     [
-        ({"canaryTrafficPercent": 10}, {}, 1, False, "no more traffic than that", "finish that canary"),
+        (
+            {"canaryTrafficPercent": 10},
+            {},
+            1,
+            False,
+            "no more traffic than that",
+            "finish that canary",
+        ),
         ({"minReplicas": 0}, {}, 1, False, "minReplicas 0", "set minReplicas to 1"),
         (
             {},
@@ -206,16 +227,22 @@ def test_a_revision_starts_with_its_least_or_its_initial_pods(predictor, annotat
         ({"minReplicas": 2}, {}, 5, False, "scaled to 5 pods", 'initial-scale: "5"'),
     ],
 )
-def test_what_cannot_go_well_is_refused_with_the_way_out(predictor, annotations, pods, downtime, said, out):
+def test_what_cannot_go_well_is_refused_with_the_way_out(
+    predictor, annotations, pods, downtime, said, out
+):
     isvc = service(annotations=annotations, **predictor)
     with pytest.raises(Refused, match=said) as refused:
-        KNATIVE.require_changeable(isvc, "service ns/demo", side_by_side=False, downtime=downtime, pods=pods)
+        KNATIVE.require_changeable(
+            isvc, "service ns/demo", side_by_side=False, downtime=downtime, pods=pods
+        )
     assert out in (refused.value.hint or "")
 
 
 def test_what_can_go_well_is_not_refused():
     finished = service(canaryTrafficPercent=100, minReplicas=2)
-    KNATIVE.require_changeable(finished, "service ns/demo", side_by_side=False, downtime=False, pods=2)
+    KNATIVE.require_changeable(
+        finished, "service ns/demo", side_by_side=False, downtime=False, pods=2
+    )
 
 
 def platform(*things):
@@ -238,7 +265,9 @@ def test_room_is_needed_for_every_pod_of_a_revision():
     actual_deployment = deployment(replicas=2, gpus=1)
     cluster_platform, cluster = platform(service(minReplicas=2), actual_deployment, *two, node)
     with pytest.raises(Refused, match="no free GPU for a new revision's 2 pods side by side"):
-        cluster_platform.check(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))
+        cluster_platform.check(
+            Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True)
+        )
     assert cluster.written == []
     cluster.things["Node", "n"]["status"]["allocatable"]["nvidia.com/gpu"] = "4"
     cluster_platform.check(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))
@@ -257,9 +286,14 @@ def test_an_autoscaler_of_a_revision_is_neither_held_nor_named():
     scaler = {
         "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": f"{FIRST}-deployment", "uid": "h"},
-        "spec": {"scaleTargetRef": {"kind": "Deployment", "name": f"{FIRST}-deployment"}, "maxReplicas": 3},
+        "spec": {
+            "scaleTargetRef": {"kind": "Deployment", "name": f"{FIRST}-deployment"},
+            "maxReplicas": 3,
+        },
     }
     cluster_platform, _ = platform(service(), deployment(), pod(), scaler)
     assert cluster_platform.scaling() is None
-    notes = cluster_platform.check(Demand(Arm(text_of(copy.deepcopy(service("--x")))), side_by_side=True))
+    notes = cluster_platform.check(
+        Demand(Arm(text_of(copy.deepcopy(service("--x")))), side_by_side=True)
+    )
     assert not [note for note in notes if "HPA" in note]

@@ -27,7 +27,10 @@ class Server:
         return copy.deepcopy(self.there)
 
     def create(self, kind, body):
-        self.there = {**copy.deepcopy(body), "metadata": {**body["metadata"], "resourceVersion": "1"}}
+        self.there = {
+            **copy.deepcopy(body),
+            "metadata": {**body["metadata"], "resourceVersion": "1"},
+        }
 
     def replace(self, kind, body):
         resource_version = self.there["metadata"]["resourceVersion"]
@@ -95,7 +98,9 @@ def test_a_lease_that_was_taken_meanwhile_stops_the_next_write_and_every_later_o
         server.there["metadata"]["annotations"]["mpctl.dev/who"] = "c@d"
         clock.now = DURATION_S + 1
         for _ in range(2):
-            with pytest.raises(Conflict, match="is not locked by this command any more: it was taken by c@d"):
+            with pytest.raises(
+                Conflict, match="is not locked by this command any more: it was taken by c@d"
+            ):
                 server.guard()
     assert server.there["spec"]["holderIdentity"] == "c@d/1"
 
@@ -116,7 +121,10 @@ def test_nothing_is_written_while_an_old_heartbeat_cannot_be():
 
 def foreign(renewed, process=""):
     return {
-        "metadata": {"resourceVersion": "7", "annotations": {"mpctl.dev/process": process, "mpctl.dev/who": "x@y"}},
+        "metadata": {
+            "resourceVersion": "7",
+            "annotations": {"mpctl.dev/process": process, "mpctl.dev/who": "x@y"},
+        },
         "spec": {"holderIdentity": "x@y/1", "renewTime": renewed},
     }
 
@@ -134,7 +142,8 @@ def watcher(server, *, beats=False):
 
 
 @pytest.mark.parametrize(
-    "renewed", ["2999-01-01T00:00:00.000000Z", "1999-01-01T00:00:00Z", "never", "2999-01-01T00:00", ""]
+    "renewed",
+    ["2999-01-01T00:00:00.000000Z", "1999-01-01T00:00:00Z", "never", "2999-01-01T00:00", ""],
 )
 def test_a_dead_holder_is_dead_whatever_time_it_claims(renewed):
     server = Server()
@@ -154,9 +163,13 @@ def test_a_heartbeat_that_changes_is_alive_whatever_time_it_claims(renewed):
         pass
 
 
-@pytest.mark.parametrize("jump", [timedelta(days=1), timedelta(days=-1)], ids=["forward", "backward"])
+@pytest.mark.parametrize(
+    "jump", [timedelta(days=1), timedelta(days=-1)], ids=["forward", "backward"]
+)
 @pytest.mark.parametrize("whose", ["holder", "other"])
-def test_setting_a_clock_neither_ends_a_lease_that_is_held_nor_prolongs_one_that_is_not(monkeypatch, jump, whose):
+def test_setting_a_clock_neither_ends_a_lease_that_is_held_nor_prolongs_one_that_is_not(
+    monkeypatch, jump, whose
+):
     class Set(datetime):
         moved = timedelta()
 
@@ -267,16 +280,24 @@ def test_garbage_in_annotations_stops_neither_status_nor_a_rollout():
 def written(lease, manager):
     """The same Lease, whose heartbeat a client wrote under this name."""
     fields = {"f:spec": {"f:renewTime": {}, "f:holderIdentity": {}}}
-    own = {"manager": "mpctl", "time": "2026-01-01T00:00:09Z", "fieldsV1": {"f:metadata": {"f:labels": {}}}}
+    own = {
+        "manager": "mpctl",
+        "time": "2026-01-01T00:00:09Z",
+        "fieldsV1": {"f:metadata": {"f:labels": {}}},
+    }
     theirs = {"manager": manager, "time": "2026-01-01T00:00:05Z", "fieldsV1": fields}
     return {**lease, "metadata": {**lease["metadata"], "managedFields": [own, theirs]}}
 
 
 @pytest.mark.parametrize(("manager", "foreign"), [("mpctl", False), ("curl", True)])
-def test_a_heartbeat_that_another_client_wrote_is_refused_with_its_writer_and_the_way_out(manager, foreign):
+def test_a_heartbeat_that_another_client_wrote_is_refused_with_its_writer_and_the_way_out(
+    manager, foreign
+):
     server = Server()
     fresh = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    server.create(None, {"metadata": {"annotations": {}}, "spec": {"holderIdentity": "x", "renewTime": fresh}})
+    server.create(
+        None, {"metadata": {"annotations": {}}, "spec": {"holderIdentity": "x", "renewTime": fresh}}
+    )
     server.there = written(server.there, manager)
     with pytest.raises(Conflict) as refused, held(server)[0].hold("rollout"):
         pass
@@ -291,7 +312,10 @@ def test_a_lease_that_another_client_took_is_not_free_because_the_process_before
     taken = foreign(datetime.now(UTC).isoformat(), f"{boot} {pid} {int(started) + 1}")
     server.there = written(taken, "kubectl")
     lease, _ = watcher(server)
-    with pytest.raises(Conflict, match=r"held by x@y/1, last heartbeat .*, written by kubectl"), lease.hold("rollback"):
+    with (
+        pytest.raises(Conflict, match=r"held by x@y/1, last heartbeat .*, written by kubectl"),
+        lease.hold("rollback"),
+    ):
         pass
 
 
@@ -303,7 +327,9 @@ class Strict(Server):
 
     def create(self, kind, body):
         if not 0 <= body["spec"]["leaseTransitions"] < 2**31:
-            raise InputError("cannot unmarshal number 2147483648 into Go struct field of type int32")
+            raise InputError(
+                "cannot unmarshal number 2147483648 into Go struct field of type int32"
+            )
         super().create(kind, body)
 
 
@@ -324,13 +350,17 @@ def test_a_lease_that_the_server_refuses_is_a_conflict_that_names_its_writer():
     lease, _ = held(server)
     with lease.hold("rollout"):
         pass
-    server.there["metadata"]["managedFields"] = [{"manager": "mallory", "time": "2026-11-23T08:00:00Z"}]
+    server.there["metadata"]["managedFields"] = [
+        {"manager": "mallory", "time": "2026-11-23T08:00:00Z"}
+    ]
 
     def refuse(kind, body):
         raise InputError("metadata: too long")
 
     server.replace = refuse
-    with pytest.raises(Conflict, match=r"Lease ns/mpctl-demo cannot be written, last written by mallory .*too long"):
+    with pytest.raises(
+        Conflict, match=r"Lease ns/mpctl-demo cannot be written, last written by mallory .*too long"
+    ):
         lease.hold("rollout").__enter__()
 
 
@@ -342,5 +372,8 @@ def test_a_full_store_is_named_when_the_service_cannot_be_locked():
         raise OutcomeUnknown("etcdserver: mvcc: database space exceeded")
 
     server.create = full
-    with pytest.raises(MpctlError, match="could not be locked in 4 tries: etcdserver: mvcc: database space exceeded"):
+    with pytest.raises(
+        MpctlError,
+        match="could not be locked in 4 tries: etcdserver: mvcc: database space exceeded",
+    ):
         lease.hold("rollout").__enter__()

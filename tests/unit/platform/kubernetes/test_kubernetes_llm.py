@@ -14,7 +14,12 @@ from mpctl.platform.kubernetes.autoscaler import KServePin, autoscaler_record
 from mpctl.platform.kubernetes.service.conditions import assess_health
 from mpctl.platform.kubernetes.service.container import argv_of, engine_container
 from mpctl.platform.kubernetes.service.kserve import LLM
-from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, transition_text
+from mpctl.platform.kubernetes.service.manifest_text import (
+    candidate_of,
+    object_of,
+    text_of,
+    transition_text,
+)
 from mpctl.platform.kubernetes.service.preconditions import require_http
 from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.running_engine import edited, read_service
@@ -32,7 +37,13 @@ REFS = [
 LIVE = {
     "apiVersion": API,
     "kind": "LLMInferenceService",
-    "metadata": {"name": "qwen", "namespace": "chat", "uid": "u", "resourceVersion": "7", "labels": {"team": "chat"}},
+    "metadata": {
+        "name": "qwen",
+        "namespace": "chat",
+        "uid": "u",
+        "resourceVersion": "7",
+        "labels": {"team": "chat"},
+    },
     "spec": {
         "model": {"uri": "hf://org/qwen", "name": "qwen"},
         "baseRefs": [{"name": "ours"}],
@@ -47,7 +58,12 @@ LIVE = {
 def config(name, namespace, container, generation=1):
     metadata = {"name": name, "namespace": namespace, "generation": generation}
     spec = {"template": {"containers": [{"name": "main", **container}]}}
-    return {"apiVersion": API, "kind": "LLMInferenceServiceConfig", "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": API,
+        "kind": "LLMInferenceServiceConfig",
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 PRESET = config(
@@ -76,7 +92,10 @@ def with_setting(value):
 def deployed(env=(), args=()):
     """What KServe makes: the preset's start with the service's variables and arguments."""
     container = {"name": "main", "command": ["/bin/bash", "-c", START, "--"], "args": list(args)}
-    container["env"] = [{"name": "HF_HOME", "value": "/models"}, *({"name": n, "value": v} for n, v in env)]
+    container["env"] = [
+        {"name": "HF_HOME", "value": "/models"},
+        *({"name": n, "value": v} for n, v in env),
+    ]
     container["ports"] = [{"containerPort": 8000}]
     status = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
     spec = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
@@ -136,7 +155,14 @@ def test_a_variable_that_only_a_config_sets_is_expected_and_unknown_without_the_
 def test_what_kserve_appends_for_tracing_is_no_difference():
     record = copy.deepcopy(LIVE)
     record["spec"]["template"]["containers"][0]["args"] = ["--max-model-len=2048"]
-    traced = deployed(args=["--max-model-len=2048", "--otlp-traces-endpoint", "http://t", "--collect-detailed-traces"])
+    traced = deployed(
+        args=[
+            "--max-model-len=2048",
+            "--otlp-traces-endpoint",
+            "http://t",
+            "--collect-detailed-traces",
+        ]
+    )
     assert phase(record, traced) is Phase.READY
     assert phase(record, deployed(args=["--max-model-len=4096"])) is Phase.STARTING
 
@@ -144,7 +170,13 @@ def test_what_kserve_appends_for_tracing_is_no_difference():
 def test_the_engines_own_arguments_are_read_through_the_presets_shell():
     served = pod(deployed([(VARIABLE, "--speculative-config.method=ngram")], args=["--seed '1 2'"]))
     (container,) = served["spec"]["containers"]
-    assert argv_of(container) == ("vllm", "serve", "--speculative-config.method=ngram", "--seed", "1 2")
+    assert argv_of(container) == (
+        "vllm",
+        "serve",
+        "--speculative-config.method=ngram",
+        "--seed",
+        "1 2",
+    )
     assert speculation_of(argv_of(container)) == {"method": "ngram"}
 
 
@@ -157,7 +189,8 @@ def test_speculation_of_a_config_is_known():
 def test_names_are_those_that_kserve_gives():
     assert LLM.workload_name(LIVE) == "qwen-kserve"
     assert (
-        LLM.pod_selector(LIVE) == "app.kubernetes.io/name=qwen,app.kubernetes.io/component=llminferenceservice-workload"
+        LLM.pod_selector(LIVE)
+        == "app.kubernetes.io/name=qwen,app.kubernetes.io/component=llminferenceservice-workload"
     )
     (container,) = deployed()["spec"]["template"]["spec"]["containers"]
     assert engine_container([{"name": "log"}, container])["name"] == "main"
@@ -169,7 +202,10 @@ def test_a_candidate_has_the_same_model_name_one_replica_and_no_route():
     del scaled["spec"]["replicas"], scaled["spec"]["model"]["name"]
     scaled["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 3}
     candidate = candidate_of(text_of(scaled), "arm-1", namespace="chat")
-    assert (candidate["kind"], candidate["metadata"]["name"]) == ("LLMInferenceService", "qwen-candidate")
+    assert (candidate["kind"], candidate["metadata"]["name"]) == (
+        "LLMInferenceService",
+        "qwen-candidate",
+    )
     assert candidate["spec"]["model"]["name"] == "qwen"
     assert candidate["spec"]["replicas"] == 1
     assert candidate["spec"].keys() & {"router", "scaling"} == set()
@@ -180,13 +216,19 @@ def test_a_candidate_has_the_same_model_name_one_replica_and_no_route():
 @pytest.mark.parametrize(
     ("more", "asked", "reason"),
     [
-        ({"prefill": {"replicas": 1}}, {"side_by_side": True, "downtime": False}, "prefill pods of its own"),
+        (
+            {"prefill": {"replicas": 1}},
+            {"side_by_side": True, "downtime": False},
+            "prefill pods of its own",
+        ),
         ({}, {"side_by_side": False, "downtime": True}, "no update strategy"),
     ],
 )
 def test_what_kserve_cannot_do_is_refused_with_the_reason(more, asked, reason):
     with pytest.raises(Refused, match=reason):
-        LLM.require_changeable({**LIVE, "spec": {**LIVE["spec"], **more}}, "service chat/qwen", pods=1, **asked)
+        LLM.require_changeable(
+            {**LIVE, "spec": {**LIVE["spec"], **more}}, "service chat/qwen", pods=1, **asked
+        )
 
 
 def test_a_candidate_of_a_routing_groups_member_is_no_member():
@@ -223,10 +265,17 @@ class Cluster:
     def __init__(self, decode, prefill):
         self.reads = 0
         self.deployments = {"qwen-kserve": decode, "qwen-kserve-prefill": prefill}
-        self.pods = {"workload": [pod(decode)], "workload-prefill": [] if prefill is None else [pod(prefill)]}
+        self.pods = {
+            "workload": [pod(decode)],
+            "workload-prefill": [] if prefill is None else [pod(prefill)],
+        }
 
     def get(self, kind, name, namespace):
-        return CONFIGS["items"][0] if kind.name == "LLMInferenceServiceConfig" else self.deployments[name]
+        return (
+            CONFIGS["items"][0]
+            if kind.name == "LLMInferenceServiceConfig"
+            else self.deployments[name]
+        )
 
     def list(self, kind, namespace, *, labels=None, fields=None):
         return self.pods.get((labels or "").rpartition("llminferenceservice-")[2], [])
@@ -264,8 +313,15 @@ def test_prefill_pods_that_crash_fail_the_change():
     new = deployed([(VARIABLE, record["spec"]["template"]["containers"][0]["env"][0]["value"])])
     cluster = Cluster(new, new)
     crash = pod(new)
-    waiting = {"name": "main", "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
-    crash["status"] = {"conditions": [{"type": "PodScheduled", "status": "True"}], "containerStatuses": [waiting]}
+    waiting = {
+        "name": "main",
+        "restartCount": 3,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+    }
+    crash["status"] = {
+        "conditions": [{"type": "PodScheduled", "status": "True"}],
+        "containerStatuses": [waiting],
+    }
     cluster.pods["workload-prefill"] = [crash]
     reader = ServiceReader(cluster, "chat", LLM_INFERENCE_SERVICE)
     health = reader.health(lambda: reader.workload(record))[1]

@@ -13,11 +13,18 @@ from mpctl.errors import Conflict, Refused
 from mpctl.platform.kubernetes.httproute import specs
 
 OWN = {"type": "RequestMirror", "requestMirror": {"backendRef": ref("audit", 1)}}
-HEADER = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"add": [{"name": "a", "value": "b"}]}}
+HEADER = {
+    "type": "RequestHeaderModifier",
+    "requestHeaderModifier": {"add": [{"name": "a", "value": "b"}]},
+}
 
 
 def copies(spec, rule=0):
-    return [one["requestMirror"] for one in spec["rules"][rule].get("filters", []) if one["type"] == "RequestMirror"]
+    return [
+        one["requestMirror"]
+        for one in spec["rules"][rule].get("filters", [])
+        if one["type"] == "RequestMirror"
+    ]
 
 
 @pytest.mark.parametrize(("percent", "share"), [(100, {}), (50, {"percent": 50})])
@@ -33,13 +40,19 @@ def test_a_mirror_is_one_filter_more_and_changes_nothing_else(percent, share):
     assert spec == actual_route["spec"] == before["spec"]
 
 
-@given(st.integers(1, 100), st.lists(st.sampled_from([[ref()], [ref("else")], [ref(), ref("else", 3)]]), min_size=1))
+@given(
+    st.integers(1, 100),
+    st.lists(st.sampled_from([[ref()], [ref("else")], [ref(), ref("else", 3)]]), min_size=1),
+)
 def test_every_rule_that_serves_users_gets_exactly_one(percent, rules):
     actual_route = route(*rules)
     spec = specs.mirrored(actual_route, "demo", "demo-candidate", percent)
     for index, refs in enumerate(rules):
         assert len(copies(spec, index)) == any(one["name"] == "demo-predictor" for one in refs)
-        assert spec["rules"][index]["backendRefs"] == actual_route["spec"]["rules"][index]["backendRefs"]
+        assert (
+            spec["rules"][index]["backendRefs"]
+            == actual_route["spec"]["rules"][index]["backendRefs"]
+        )
     fields = {**actual_route, "spec": spec}
     assert specs.is_known_spec(fields, actual_route, "demo", "demo-candidate")
     assert set(specs.mirrors_of(fields, "demo-candidate-predictor")) <= {float(percent)}
@@ -79,7 +92,9 @@ def test_a_gateway_that_cannot_mirror_is_refused_by_name(listed, said):
     assert "--traffic-steps" in caught.value.hint
 
 
-@pytest.mark.parametrize(("percent", "pods", "most"), [(100, 1, None), (50, 2, None), (51, 2, 50), (100, 3, 33)])
+@pytest.mark.parametrize(
+    ("percent", "pods", "most"), [(100, 1, None), (50, 2, None), (51, 2, 50), (100, 3, 33)]
+)
 def test_copies_may_load_the_candidate_no_more_than_a_serving_pod(percent, pods, most):
     if most is None:
         specs.require_equal_load(percent, pods, "service")

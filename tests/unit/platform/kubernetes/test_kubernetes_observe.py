@@ -15,7 +15,12 @@ from mpctl.platform.kubernetes.service.conditions import (
     is_draining,
     schedulable_replicas,
 )
-from mpctl.platform.kubernetes.service.container import answers_tls, argv_of, key_of, matches_expected
+from mpctl.platform.kubernetes.service.container import (
+    answers_tls,
+    argv_of,
+    key_of,
+    matches_expected,
+)
 from mpctl.platform.kubernetes.service.engine_reader import EngineReader
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
@@ -24,7 +29,12 @@ ARGS = ["--model=m", "--speculative-config={}"]
 
 
 def container(args=ARGS, **more):
-    return {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "args": list(args), **more}
+    return {
+        "name": "kserve-container",
+        "image": "vllm/vllm-openai:v0.32.0",
+        "args": list(args),
+        **more,
+    }
 
 
 def expected_container(record):
@@ -32,7 +42,11 @@ def expected_container(record):
 
 
 def isvc(args=ARGS, **status):
-    return {"metadata": {"name": "demo"}, "spec": {"predictor": {"containers": [container(args)]}}, "status": status}
+    return {
+        "metadata": {"name": "demo"},
+        "spec": {"predictor": {"containers": [container(args)]}},
+        "status": status,
+    }
 
 
 def deployment(args=ARGS, *, replicas=1, seen=2, **status):
@@ -55,7 +69,11 @@ def pod(args=ARGS, *, name="p", ready=True, **status):
         "spec": {"containers": [container(args)]},
         "status": {
             "conditions": [
-                {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-11-21T00:00:42Z"},
+                {
+                    "type": "Ready",
+                    "status": str(ready),
+                    "lastTransitionTime": "2026-11-21T00:00:42Z",
+                },
                 {"type": "PodScheduled", "status": "True"},
             ],
             **status,
@@ -76,7 +94,11 @@ def test_ready_means_every_pod_has_the_arguments_and_is_ready():
         (deployment(["--model=m"]), [pod(["--model=m"])], "has not updated the Deployment"),
         (deployment(seen=1), [pod(["--model=m"])], "has not observed the update"),
         (deployment(updatedReplicas=0), [pod(["--model=m"])], "0 of 1 new pods ready, 1 old"),
-        (deployment(replicas=2, availableReplicas=1), [pod(name="a"), pod(name="b", ready=False)], "1 of 2 new pods"),
+        (
+            deployment(replicas=2, availableReplicas=1),
+            [pod(name="a"), pod(name="b", ready=False)],
+            "1 of 2 new pods",
+        ),
         (deployment(), [pod(ready=False)], "0 of 1"),
         (deployment(replicas=0), [], "scaled to zero pods"),
     ],
@@ -97,7 +119,9 @@ def test_kserves_ready_condition_counts_for_nothing():
         "message": "0/1 nodes are available: 1 cannot allocate all claims.",
     }
     waiting["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-l4"}]
-    waiting["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "new-gpu-x7"}]
+    waiting["status"]["resourceClaimStatuses"] = [
+        {"name": "gpu", "resourceClaimName": "new-gpu-x7"}
+    ]
     actual_deployment = deployment(updatedReplicas=1, availableReplicas=1)
     actual_deployment["status"]["replicas"] = 2
     health = assess_health(healthy, actual_deployment, [pod(["--model=m"], name="old"), waiting])
@@ -110,12 +134,19 @@ def test_kserves_ready_condition_counts_for_nothing():
 def test_a_pod_that_waits_for_the_gpu_of_one_that_finishes_its_requests_is_not_stuck():
     """A pod may take its grace period, half an hour of streams, and the scheduler calls the new one unschedulable."""
     waiting = pod(ready=False, name="new")
-    waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no GPU is free"}
+    waiting["status"]["conditions"][1] = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": "no GPU is free",
+    }
     leaving = pod(["--model=m"], name="old")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:30:00Z"
     health = assess_health(isvc(), deployment(availableReplicas=0), [leaving, waiting])
     assert (health.phase, health.stuck) == (Phase.STARTING, "")
-    assert health.message == "pod new cannot be scheduled: no GPU is free; an old pod finishes its requests"
+    assert (
+        health.message
+        == "pod new cannot be scheduled: no GPU is free; an old pod finishes its requests"
+    )
 
 
 @pytest.mark.parametrize(("seconds", "drains"), [(60, True), (-60, False), (None, False)])
@@ -130,8 +161,18 @@ def test_a_pod_drains_until_its_grace_period_is_over(seconds, drains):
 
 def test_a_new_node_on_its_way_is_waited_for():
     waiting = pod(ready=False)
-    waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no"}
-    events = [{"involvedObject": {"uid": "p"}, "reason": "TriggeredScaleUp", "message": "pod triggered scale-up"}]
+    waiting["status"]["conditions"][1] = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": "no",
+    }
+    events = [
+        {
+            "involvedObject": {"uid": "p"},
+            "reason": "TriggeredScaleUp",
+            "message": "pod triggered scale-up",
+        }
+    ]
     health = assess_health(isvc(), deployment(availableReplicas=0), [waiting], events)
     assert (health.phase, health.stuck) == (Phase.STARTING, "")
     assert "triggered scale-up" in health.message
@@ -148,8 +189,15 @@ def test_a_new_node_on_its_way_is_waited_for():
 )
 def test_the_last_word_of_a_node_autoscaler_counts(told, waits):
     waiting = pod(ready=False)
-    waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no"}
-    events = [{"involvedObject": {"uid": "p"}, "reason": reason, "lastTimestamp": at} for reason, at in told]
+    waiting["status"]["conditions"][1] = {
+        "type": "PodScheduled",
+        "status": "False",
+        "message": "no",
+    }
+    events = [
+        {"involvedObject": {"uid": "p"}, "reason": reason, "lastTimestamp": at}
+        for reason, at in told
+    ]
     health = assess_health(isvc(), deployment(availableReplicas=0), [waiting], events)
     assert (not health.stuck) is waits
 
@@ -159,7 +207,11 @@ def test_what_has_no_pod_and_gets_none_is_stuck():
     stopped = isvc()
     stopped["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}
     health = assess_health(stopped, None, [])
-    assert (health.phase, "stopped" in health.message, bool(health.stuck)) == (Phase.STARTING, True, True)
+    assert (health.phase, "stopped" in health.message, bool(health.stuck)) == (
+        Phase.STARTING,
+        True,
+        True,
+    )
 
 
 def test_what_admission_adds_to_every_pod_makes_no_other_pod_of_it():
@@ -169,7 +221,9 @@ def test_what_admission_adds_to_every_pod_makes_no_other_pod_of_it():
     ]
     assert assess_health(isvc(), deployment(), [changed]).phase is Phase.READY
     actual_deployment = deployment()
-    actual_deployment["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
+    actual_deployment["spec"]["template"]["spec"]["containers"][0]["env"] = [
+        {"name": "A", "value": "1"}
+    ]
     assert assess_health(isvc(), actual_deployment, [changed]).phase is Phase.STARTING
 
 
@@ -180,10 +234,15 @@ def test_a_service_without_arguments_is_not_served_by_the_deployment_of_the_arm_
     health = assess_health(bare, deployment(before), [pod(before)], runtime=runtime)
     assert (health.phase, "has not updated" in health.message) == (Phase.STARTING, True)
     assert (
-        assess_health(bare, deployment(["--port=8080"]), [pod(["--port=8080"])], runtime=runtime).phase is Phase.READY
+        assess_health(
+            bare, deployment(["--port=8080"]), [pod(["--port=8080"])], runtime=runtime
+        ).phase
+        is Phase.READY
     )
     runtime["spec"]["containers"][0]["args"] = before  # the runtime's own setting is no stale one
-    assert assess_health(bare, deployment(before), [pod(before)], runtime=runtime).phase is Phase.READY
+    assert (
+        assess_health(bare, deployment(before), [pod(before)], runtime=runtime).phase is Phase.READY
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,15 +281,24 @@ def test_a_key_is_read_from_its_secret_and_one_that_no_header_carries_is_not_pri
 def test_a_missing_claim_template_shows_in_events_only():
     waiting = pod(ready=False)
     waiting["status"]["conditions"] = []
-    failed = {"reason": "FailedResourceClaimCreation", "type": "Warning", "message": "template one-l4 not found"}
+    failed = {
+        "reason": "FailedResourceClaimCreation",
+        "type": "Warning",
+        "message": "template one-l4 not found",
+    }
     health = assess_health(
-        isvc(), deployment(availableReplicas=0), [waiting], [{"involvedObject": {"uid": "p"}, **failed}]
+        isvc(),
+        deployment(availableReplicas=0),
+        [waiting],
+        [{"involvedObject": {"uid": "p"}, **failed}],
     )
     assert health.stuck
     assert "template one-l4 not found" in health.message
 
 
-@pytest.mark.parametrize("reason", ["CrashLoopBackOff", "ImagePullBackOff", "CreateContainerConfigError"])
+@pytest.mark.parametrize(
+    "reason", ["CrashLoopBackOff", "ImagePullBackOff", "CreateContainerConfigError"]
+)
 def test_a_container_that_will_not_start_has_failed(reason):
     status = {
         "containerStatuses": [
@@ -257,7 +325,9 @@ def test_pods_that_cannot_be_created_have_failed():
 
 
 def test_a_model_with_a_runtime_adds_its_arguments_behind_the_runtimes():
-    model = isvc() | {"spec": {"predictor": {"model": {"args": ["--speculative-config={}"], "runtime": "r"}}}}
+    model = isvc() | {
+        "spec": {"predictor": {"model": {"args": ["--speculative-config={}"], "runtime": "r"}}}
+    }
     want = expected_container(model)
     assert matches_expected(container(["--port=8080", "--speculative-config={}"]), want)
     assert not matches_expected(container(["--port=8080"]), want)
@@ -271,7 +341,9 @@ def test_environment_counts_and_templates_of_kserve_match_anything():
     spec["spec"]["predictor"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
     want = expected_container(spec)
     args = ["--served-model-name=demo"]
-    assert matches_expected(container(args, env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]), want)
+    assert matches_expected(
+        container(args, env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]), want
+    )
     assert not matches_expected(container(args, env=[{"name": "A", "value": "2"}]), want)
 
 
@@ -293,7 +365,10 @@ def test_cold_start_is_measured_on_pods_that_never_restarted():
         ({}, ["--port", "8001"], 8001),
         ({}, [], 8080),
         (
-            {"env": [{"name": "KSERVE_TLS_CERT_FILE", "value": "/tls/tls.crt"}], "ports": [{"containerPort": 8080}]},
+            {
+                "env": [{"name": "KSERVE_TLS_CERT_FILE", "value": "/tls/tls.crt"}],
+                "ports": [{"containerPort": 8080}],
+            },
             [],
             8443,
         ),
@@ -306,8 +381,16 @@ def test_the_engines_port(more, args, port):
 @pytest.mark.parametrize(
     ("image", "args", "found"),
     [
-        ("vllm/vllm-openai:v0.32.0", ["org/target", "--speculative-config.method=ngram"], {"method": "ngram"}),
-        ("vllm/vllm-openai:v0.32.0", ["--model=org/target", "--speculative-config.method=ngram"], {"method": "ngram"}),
+        (
+            "vllm/vllm-openai:v0.32.0",
+            ["org/target", "--speculative-config.method=ngram"],
+            {"method": "ngram"},
+        ),
+        (
+            "vllm/vllm-openai:v0.32.0",
+            ["--model=org/target", "--speculative-config.method=ngram"],
+            {"method": "ngram"},
+        ),
         ("vllm/vllm-openai:v0.32.0", ["org/target"], None),
     ],
 )
@@ -331,11 +414,19 @@ def test_whether_the_engine_answers_over_https(more, secure):
 
 @pytest.mark.parametrize(
     ("asked", "scheduled", "held"),
-    [(3, ["True"] * 3, 3), (3, ["True", "False", "False"], 1), (3, ["True"] * 3 + ["False"], 3), (2, ["False"], 1)],
+    [
+        (3, ["True"] * 3, 3),
+        (3, ["True", "False", "False"], 1),
+        (3, ["True"] * 3 + ["False"], 3),
+        (2, ["False"], 1),
+    ],
 )
 def test_a_pod_that_no_node_takes_is_not_waited_for(asked, scheduled, held):
     """The autoscaler asked for it; a surge's pod is not one of the pods wanted."""
-    pods = [{"status": {"conditions": [{"type": "PodScheduled", "status": status}]}} for status in scheduled]
+    pods = [
+        {"status": {"conditions": [{"type": "PodScheduled", "status": status}]}}
+        for status in scheduled
+    ]
     assert schedulable_replicas(asked, pods) == held
     assert schedulable_replicas(asked, [{}]) == asked
 
@@ -364,7 +455,9 @@ def test_a_measured_pod_that_somebody_ended_is_named_with_the_reason():
     ending = pod()
     ending["metadata"]["deletionTimestamp"] = "2026-11-21T00:01:00Z"
     assert lost(ending) == ("pod p is being deleted",)
-    ending["status"]["conditions"].append({"type": "DisruptionTarget", "message": "Eviction API: evicting"})
+    ending["status"]["conditions"].append(
+        {"type": "DisruptionTarget", "message": "Eviction API: evicting"}
+    )
     assert lost(ending) == ("pod p is being deleted (Eviction API: evicting)",)
     evicted = pod(phase="Failed", message="The node was low on resource: memory.")
     assert lost(evicted) == ("pod p is being deleted (The node was low on resource: memory.)",)

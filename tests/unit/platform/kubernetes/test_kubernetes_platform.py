@@ -10,7 +10,12 @@ from mpctl.errors import Conflict, InputError, NotPermitted, Refused
 from mpctl.platform.kubernetes.api.api_client import CannotWatch
 from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.conditions import is_at_rest
-from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, with_transition_strategy
+from mpctl.platform.kubernetes.service.manifest_text import (
+    candidate_of,
+    object_of,
+    text_of,
+    with_transition_strategy,
+)
 from mpctl.platform.kubernetes.service.preconditions import request_path_findings
 from mpctl.rollout.ports import Arm, Demand, Phase
 
@@ -120,16 +125,22 @@ def test_a_claim_by_name_of_its_runtime_would_be_shared():
     claiming = pod()
     claiming["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "mine"}]
     cluster_platform, _ = platform(service(), deployment(), claiming)
-    with pytest.raises(Refused, match="demo takes ResourceClaim mine by name: a candidate would share its GPU"):
+    with pytest.raises(
+        Refused, match="demo takes ResourceClaim mine by name: a candidate would share its GPU"
+    ):
         cluster_platform.check(Demand(Arm(text_of(service(more="x"))), side_by_side=True))
 
 
 @pytest.mark.parametrize(
-    ("name", "owner", "told"), [("demo-predictor", "", 1), ("demo-predictor", "u1", 0), ("x", "", 0)]
+    ("name", "owner", "told"),
+    [("demo-predictor", "", 1), ("demo-predictor", "u1", 0), ("x", "", 0)],
 )
 def test_an_autoscaler_that_kserve_would_delete_is_named(name, owner, told):
     owners = [{"uid": owner}] if owner else []
-    scaler = {"kind": "HorizontalPodAutoscaler", "metadata": {"name": name, "ownerReferences": owners}}
+    scaler = {
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "ownerReferences": owners},
+    }
     cluster_platform, _ = platform(service(), deployment(), pod(), scaler)
     notes = cluster_platform.check(Demand(Arm(text_of(service(more="x"))), downtime=True))
     assert len([n for n in notes if "HPA demo-predictor" in n]) == told
@@ -138,7 +149,10 @@ def test_an_autoscaler_that_kserve_would_delete_is_named(name, owner, told):
 @pytest.mark.parametrize(("ready", "writes"), [(1, 0), (0, 1)])
 def test_a_way_back_that_waits_for_a_gpu_is_written_again_once_downtime_is_accepted(ready, writes):
     arm = Arm(text_of(service()))
-    waiting = {**service(), "spec": object_of(with_transition_strategy(arm.manifest, downtime=False))["spec"]}
+    waiting = {
+        **service(),
+        "spec": object_of(with_transition_strategy(arm.manifest, downtime=False))["spec"],
+    }
     cluster_platform, cluster = platform(waiting, deployment(ready=ready), pod(ready=bool(ready)))
     cluster_platform.promote(arm, expect=(arm,))
     assert cluster.written == []
@@ -149,7 +163,9 @@ def test_a_way_back_that_waits_for_a_gpu_is_written_again_once_downtime_is_accep
         assert rolling == {"maxSurge": 0, "maxUnavailable": 1}
 
 
-def test_a_right_that_is_missing_ends_a_rollout_at_once_and_leaves_a_status_to_be_shown(monkeypatch):
+def test_a_right_that_is_missing_ends_a_rollout_at_once_and_leaves_a_status_to_be_shown(
+    monkeypatch,
+):
     cluster_platform, _ = platform(service(), deployment(), pod())
 
     def refuse(*_):
@@ -174,8 +190,15 @@ def test_free_gpus_that_the_pods_may_not_use_are_said(tainted):
         {
             "kind": "Node",
             "metadata": {"name": name},
-            "spec": {"taints": [{"key": "kept", "effect": "NoSchedule"}] if tainted and name == "free" else []},
-            "status": {"allocatable": {"nvidia.com/gpu": "1"}, "conditions": [{"type": "Ready", "status": "True"}]},
+            "spec": {
+                "taints": [{"key": "kept", "effect": "NoSchedule"}]
+                if tainted and name == "free"
+                else []
+            },
+            "status": {
+                "allocatable": {"nvidia.com/gpu": "1"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
         }
         for name in ("full", "free")
     ]
@@ -191,7 +214,10 @@ def gpu_nodes(count):
             "kind": "Node",
             "metadata": {"name": f"n{place}"},
             "spec": {},
-            "status": {"allocatable": {"nvidia.com/gpu": "1"}, "conditions": [{"type": "Ready", "status": "True"}]},
+            "status": {
+                "allocatable": {"nvidia.com/gpu": "1"},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
         }
         for place in range(count)
     ]
@@ -206,7 +232,10 @@ def test_an_old_arm_is_kept_only_with_room_for_its_pods_and_one_more(nodes, fits
     running["spec"]["nodeName"] = "n0"
     cluster_platform, _ = platform(service(), actual_deployment, running, *gpu_nodes(nodes))
     arm = Arm(text_of(service(more="x")))
-    assert any("1 of" in note or "2 of" in note for note in cluster_platform.check(Demand(arm, side_by_side=True)))
+    assert any(
+        "1 of" in note or "2 of" in note
+        for note in cluster_platform.check(Demand(arm, side_by_side=True))
+    )
     if fits:
         cluster_platform.check(Demand(arm, side_by_side=True, retain=True))
     else:
@@ -221,7 +250,10 @@ def beside(arm, **more):
 
 
 def shared(weight):
-    refs = [{"name": "demo-predictor", "weight": 9}, {"name": "demo-candidate-predictor", "weight": weight}]
+    refs = [
+        {"name": "demo-predictor", "weight": 9},
+        {"name": "demo-candidate-predictor", "weight": weight},
+    ]
     return {
         "kind": "HTTPRoute",
         "metadata": {"name": "users", "namespace": "ns"},
@@ -231,12 +263,21 @@ def shared(weight):
 
 def test_the_path_to_the_engine_is_judged_by_the_live_pod_and_its_routes():
     cluster_platform, cluster = platform(service(), pod(), shared(1))
-    assert [finding.id for finding in path_findings(cluster_platform)] == ["answers-cut", "requests-lost"]
-    assert path_findings(cluster_platform)[0].reason.startswith("HTTPRoute users sets no timeouts.request")
+    assert [finding.id for finding in path_findings(cluster_platform)] == [
+        "answers-cut",
+        "requests-lost",
+    ]
+    assert path_findings(cluster_platform)[0].reason.startswith(
+        "HTTPRoute users sets no timeouts.request"
+    )
 
     route, drained = shared(1), pod()
     route["spec"]["rules"][0]["timeouts"] = {"request": "90s"}
-    engine = {**ENGINE, "args": ["--shutdown-timeout=90"], "lifecycle": {"preStop": {"sleep": {"seconds": 15}}}}
+    engine = {
+        **ENGINE,
+        "args": ["--shutdown-timeout=90"],
+        "lifecycle": {"preStop": {"sleep": {"seconds": 15}}},
+    }
     drained["spec"] = {"containers": [engine], "terminationGracePeriodSeconds": 120}
     cluster_platform, _ = platform(service(), drained, route)
     assert path_findings(cluster_platform) == ()
@@ -259,21 +300,27 @@ def test_the_path_to_the_engine_is_judged_by_the_live_pod_and_its_routes():
 
     cluster_platform, cluster = platform(service())
     cluster.list = refused
-    assert path_findings(cluster_platform) == (), "what may not be read, and a pod that does not run, are no finding"
+    assert path_findings(cluster_platform) == (), (
+        "what may not be read, and a pod that does not run, are no finding"
+    )
 
 
 @pytest.mark.parametrize("way", ["promote", "stop_all_except", "stop", "start"])
 def test_an_arm_that_a_route_gives_traffic_is_never_removed(way):
     candidate, other = Arm(text_of(service(more="x"))), Arm(text_of(service(more="y")))
     live = Arm(text_of(service()))
-    cluster_platform, cluster = platform(service(), deployment(), pod(), beside(candidate), shared(1))
+    cluster_platform, cluster = platform(
+        service(), deployment(), pod(), beside(candidate), shared(1)
+    )
     act = {
         "promote": lambda: cluster_platform.promote(candidate, expect=(live,)),
         "stop_all_except": lambda: cluster_platform.engines.stop_all_except(live),
         "stop": lambda: cluster_platform.engines.stop(candidate),
         "start": lambda: cluster_platform.engines.start(other),
     }[way]
-    with pytest.raises(Conflict, match="HTTPRoute users gives Service demo-candidate-predictor traffic"):
+    with pytest.raises(
+        Conflict, match="HTTPRoute users gives Service demo-candidate-predictor traffic"
+    ):
         act()
     assert ("InferenceService", "demo-candidate") in cluster.things
     assert cluster.written == []
@@ -284,7 +331,9 @@ def test_what_could_not_be_removed_again_is_refused_before_anything(there, along
     candidate, other = Arm(text_of(service(more="x"))), Arm(text_of(service(more="y")))
     things = [service(), deployment(), pod(), *([beside(candidate)] if there else [])]
     cluster_platform, cluster = platform(*things, shared(1))
-    with pytest.raises(Conflict, match=r"HTTPRoute users gives Service demo-candidate-predictor traffic.*"):
+    with pytest.raises(
+        Conflict, match=r"HTTPRoute users gives Service demo-candidate-predictor traffic.*"
+    ):
         cluster_platform.check(Demand(other, side_by_side=alongside))
     cluster_platform, cluster = platform(*things)
     cluster_platform.reader.client.list = forbidding(cluster.list)
@@ -333,7 +382,12 @@ def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
     assert {kept["spec"]["predictor"][limit] for limit in ("minReplicas", "maxReplicas")} == {3}
     cluster_platform, _ = platform(service(), deployment(), pod(), kept)
     retained_baseline = cluster_platform.retained_baseline()
-    assert (retained_baseline.arm, retained_baseline.route, retained_baseline.since, retained_baseline.pods) == (
+    assert (
+        retained_baseline.arm,
+        retained_baseline.route,
+        retained_baseline.since,
+        retained_baseline.pods,
+    ) == (
         old.id,
         "users",
         "2026-01-01T00:00:00Z",
@@ -344,9 +398,13 @@ def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
 
 
 def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
-    cluster_platform, _ = platform(service(), deployment(), pod(), beside(Arm(text_of(service(more="x")))))
+    cluster_platform, _ = platform(
+        service(), deployment(), pod(), beside(Arm(text_of(service(more="x"))))
+    )
     asked = iter([3.0, 0.0, 1.0, 0.0, 0.0])
-    monkeypatch.setattr(cluster_platform.reader.engines, "requests", lambda found: (next(asked), ()))
+    monkeypatch.setattr(
+        cluster_platform.reader.engines, "requests", lambda found: (next(asked), ())
+    )
     assert cluster_platform.router.unshift({"name": "users", "spec": {}}) == (
         "HTTPRoute ns/users was deleted meanwhile; the change is kept",
     )
@@ -354,7 +412,10 @@ def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
     monkeypatch.setattr("mpctl.platform.kubernetes.service.live._DRAIN_TIMEOUT_S", 0.0)
     monkeypatch.setattr("mpctl.platform.kubernetes.service.live._grace_s", lambda pod: 0.0)
     monkeypatch.setattr(cluster_platform.reader.engines, "requests", lambda found: (2.0, ()))
-    assert "has 2 unanswered requests" in cluster_platform.router.unshift({"name": "users", "spec": {}})[1]
+    assert (
+        "has 2 unanswered requests"
+        in cluster_platform.router.unshift({"name": "users", "spec": {}})[1]
+    )
 
 
 def test_a_caller_that_polls_an_arm_waits_for_a_change_of_its_deployment():
@@ -365,7 +426,9 @@ def test_a_caller_that_polls_an_arm_waits_for_a_change_of_its_deployment():
     cluster_platform.engines.state(arm)
     assert cluster.watched == [("Deployment", "demo-predictor", "7")]
     cluster_platform.engines.states()  # a look waits for nothing
-    cluster_platform.engines.state(Arm(text_of(service(more="x"))))  # nor does another arm's first reading
+    cluster_platform.engines.state(
+        Arm(text_of(service(more="x")))
+    )  # nor does another arm's first reading
     assert len(cluster.watched) == 1
 
 
@@ -373,7 +436,9 @@ def test_an_arm_that_was_found_beside_the_service_is_looked_for_there_until_it_i
     arm = Arm(text_of(service(more="x")))
     cluster_platform, cluster = platform(service(), deployment(), pod(), beside(arm))
     names, get = [], cluster.get
-    cluster.get = lambda kind, name, namespace=None: names.append(name) or get(kind, name, namespace)
+    cluster.get = lambda kind, name, namespace=None: (
+        names.append(name) or get(kind, name, namespace)
+    )
     cluster_platform.engines.state(arm)
     assert names[:2] == ["demo", "demo-candidate"]
     names.clear()
@@ -406,7 +471,9 @@ def test_without_the_right_to_watch_it_reads_again():
 
 def test_a_stuck_pod_is_read_again_without_a_watch():
     stuck = pod(ready=False)
-    stuck["status"]["conditions"].append({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"})
+    stuck["status"]["conditions"].append(
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    )
     cluster_platform, cluster = platform(service(), deployment(ready=0), stuck)
     arm = Arm(text_of(service()))
     cluster_platform.engines.state(arm)
@@ -418,10 +485,15 @@ def test_a_stuck_pod_is_read_again_without_a_watch():
     ("defined", "said"),
     [
         (True, "service ns/demo: InferenceService not found"),
-        (False, "service ns/demo: the cluster does not know the kind InferenceService; without its definition "),
+        (
+            False,
+            "service ns/demo: the cluster does not know the kind InferenceService; without its definition ",
+        ),
     ],
 )
-def test_a_service_that_is_not_found_is_told_from_a_definition_that_was_removed(monkeypatch, defined, said):
+def test_a_service_that_is_not_found_is_told_from_a_definition_that_was_removed(
+    monkeypatch, defined, said
+):
     cluster_platform, cluster = platform()
     if not defined:
         monkeypatch.setattr(cluster, "list", lambda *_, **__: None)
@@ -429,7 +501,10 @@ def test_a_service_that_is_not_found_is_told_from_a_definition_that_was_removed(
         cluster_platform.live.require()
     absence = raised.value
     assert absence.message.startswith(said)
-    assert "mpctl history demo --revision N -o yaml --show-secrets -n ns | kubectl apply -f - -n ns" in absence.hint
+    assert (
+        "mpctl history demo --revision N -o yaml --show-secrets -n ns | kubectl apply -f - -n ns"
+        in absence.hint
+    )
     assert ("install KServe's definitions again" in absence.hint) is not defined
     assert platform(service())[0].live.require()["kind"] == "InferenceService"
 

@@ -17,7 +17,9 @@ from mpctl.platform.kubernetes.lease import process_is_gone, this_process
 CALL = Call("update", INFERENCE_SERVICE, "team", "demo")
 
 
-UNDEFINED = "without its definition inferenceservices.serving.kserve.io no InferenceService exists there"
+UNDEFINED = (
+    "without its definition inferenceservices.serving.kserve.io no InferenceService exists there"
+)
 
 
 def status(reason, message, **details):
@@ -40,8 +42,18 @@ def status(reason, message, **details):
             InputError,
             "refused by an admission webhook: bad uri (v.kserve.io)",
         ),
-        (404, status("NotFound", "gone", name="demo"), InputError, "InferenceService team/demo not found"),
-        (404, status("NotFound", "the server could not find the requested resource"), MpctlError, UNDEFINED),
+        (
+            404,
+            status("NotFound", "gone", name="demo"),
+            InputError,
+            "InferenceService team/demo not found",
+        ),
+        (
+            404,
+            status("NotFound", "the server could not find the requested resource"),
+            MpctlError,
+            UNDEFINED,
+        ),
         (404, "404 page not found\n", MpctlError, UNDEFINED),
         (409, status("AlreadyExists", "there"), AlreadyExists, "already exists"),
         (409, status("Conflict", "modified"), Stale, "was changed meanwhile"),
@@ -51,7 +63,11 @@ def status(reason, message, **details):
                 "Conflict",
                 "x",
                 causes=[
-                    {"reason": "FieldManagerConflict", "field": ".spec.replicas", "message": 'conflict with "argocd"'}
+                    {
+                        "reason": "FieldManagerConflict",
+                        "field": ".spec.replicas",
+                        "message": 'conflict with "argocd"',
+                    }
                 ],
             ),
             Stale,
@@ -65,7 +81,10 @@ def status(reason, message, **details):
         ),
         (
             422,
-            status("Invalid", "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no restores"),
+            status(
+                "Invalid",
+                "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no restores",
+            ),
             NotPermitted,
             "denied request: no restores",
         ),
@@ -88,7 +107,9 @@ def test_a_refusal_is_an_error_that_names_its_object(code, body, kind, said):
     assert said in error.message
 
 
-@pytest.mark.parametrize(("headers", "seconds"), [({"Retry-After": "3"}, 3.0), ({"retry-after": "x"}, 0.5), ({}, 0.5)])
+@pytest.mark.parametrize(
+    ("headers", "seconds"), [({"Retry-After": "3"}, 3.0), ({"retry-after": "x"}, 0.5), ({}, 0.5)]
+)
 def test_how_long_a_server_asks_to_wait(headers, seconds):
     assert retry_after(headers, otherwise=0.5) == seconds
 
@@ -101,8 +122,14 @@ def test_paths():
 
 
 def test_changed_fields_are_the_smallest_that_differ():
-    before = {"spec": {"a": 1, "containers": [{"name": "x", "args": ["1"]}, {"name": "y"}]}, "same": [1]}
-    after = {"spec": {"b": 1, "containers": [{"name": "x", "args": ["2"]}, {"name": "y"}]}, "same": [1]}
+    before = {
+        "spec": {"a": 1, "containers": [{"name": "x", "args": ["1"]}, {"name": "y"}]},
+        "same": [1],
+    }
+    after = {
+        "spec": {"b": 1, "containers": [{"name": "x", "args": ["2"]}, {"name": "y"}]},
+        "same": [1],
+    }
     assert changed_fields(before, after) == ("spec.a", "spec.b", "spec.containers[x].args")
     assert changed_fields(before, before) == ()
 
@@ -121,7 +148,11 @@ def node(name, gpus=1, ready=True):
 
 def user(name, where=None):
     spec = {"containers": [L4]} | ({"nodeName": where} if where else {})
-    return {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Running" if where else "Pending"}}
+    return {
+        "metadata": {"name": name},
+        "spec": spec,
+        "status": {"phase": "Running" if where else "Pending"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -149,14 +180,30 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"
         ({}, [GPU_TAINT], "n has taint nvidia.com/gpu=present:NoSchedule"),
         ({}, [GPU_TAINT | {"effect": "PreferNoSchedule"}], ""),
         ({"tolerations": [{"operator": "Exists"}]}, [GPU_TAINT], ""),
-        ({"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]}, [GPU_TAINT], ""),
         (
-            {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute"}]},
+            {
+                "tolerations": [
+                    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+                ]
+            },
+            [GPU_TAINT],
+            "",
+        ),
+        (
+            {
+                "tolerations": [
+                    {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoExecute"}
+                ]
+            },
             [GPU_TAINT],
             "n has",
         ),
         ({"tolerations": [{"key": "nvidia.com/gpu", "value": "present"}]}, [GPU_TAINT], ""),
-        ({"tolerations": [{"key": "nvidia.com/gpu", "value": "other"}]}, [GPU_TAINT], "n has taint"),
+        (
+            {"tolerations": [{"key": "nvidia.com/gpu", "value": "other"}]},
+            [GPU_TAINT],
+            "n has taint",
+        ),
         ({"nodeSelector": {"gpu": "l4"}}, [], ""),
         ({"nodeSelector": {"gpu": "h100"}}, [], "n has no label gpu=h100"),
     ],
@@ -176,14 +223,27 @@ def test_gpus_of_a_pod():
 
 def scaler(kind="HorizontalPodAutoscaler", **spec):
     ref = {"kind": "Deployment", "name": "demo-predictor"}
-    return {"kind": kind, "metadata": {"name": "q", "uid": "u"}, "spec": {"scaleTargetRef": ref, **spec}}
+    return {
+        "kind": kind,
+        "metadata": {"name": "q", "uid": "u"},
+        "spec": {"scaleTargetRef": ref, **spec},
+    }
 
 
 def test_limits_are_recorded_as_they_are_written():
-    actual_autoscaler_record = autoscaler_record([scaler(maxReplicas=5)], 2, {"metadata": {"uid": "s"}})
+    actual_autoscaler_record = autoscaler_record(
+        [scaler(maxReplicas=5)], 2, {"metadata": {"uid": "s"}}
+    )
     assert actual_autoscaler_record == {
         "replicas": 2,
-        "items": [{"kind": "HorizontalPodAutoscaler", "name": "q", "uid": "u", "limits": {"maxReplicas": 5}}],
+        "items": [
+            {
+                "kind": "HorizontalPodAutoscaler",
+                "name": "q",
+                "uid": "u",
+                "limits": {"maxReplicas": 5},
+            }
+        ],
     }
     assert pinned(actual_autoscaler_record["items"][0], 2) == {"minReplicas": 2, "maxReplicas": 2}
     keda = scaler("ScaledObject", minReplicaCount=0, maxReplicaCount=4)
@@ -194,7 +254,9 @@ def test_limits_are_recorded_as_they_are_written():
 def test_an_autoscaler_of_another_deployment_is_left_alone():
     assert targets(scaler(), "demo-predictor")
     assert not targets(scaler(), "other")
-    assert targets({"spec": {"scaleTargetRef": {"name": "demo-predictor"}}}, "demo-predictor")  # KEDA's default kind
+    assert targets(
+        {"spec": {"scaleTargetRef": {"name": "demo-predictor"}}}, "demo-predictor"
+    )  # KEDA's default kind
 
 
 def test_a_process_of_this_machine_is_known_to_live_or_to_be_gone():

@@ -31,7 +31,9 @@ class Handler(BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.asked.append(self.command)
         body = json.dumps(OBJECT).encode()
-        self.send_response(self.server.refuses if self.command != "GET" and self.server.refuses else 200)
+        self.send_response(
+            self.server.refuses if self.command != "GET" and self.server.refuses else 200
+        )
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

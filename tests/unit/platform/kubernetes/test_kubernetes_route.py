@@ -19,7 +19,10 @@ from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.httproute.specs import is_known_spec
 
 OWNED = [{"kind": "InferenceService", "name": "demo", "controller": True}]
-CONDITIONS = [{"type": kind, "status": "True", "observedGeneration": 1} for kind in ("Accepted", "ResolvedRefs")]
+CONDITIONS = [
+    {"type": kind, "status": "True", "observedGeneration": 1}
+    for kind in ("Accepted", "ResolvedRefs")
+]
 
 
 def ref(name="demo-predictor", weight=1, **more):
@@ -56,7 +59,11 @@ def weights(spec, rule=0):
 
 
 def test_the_only_route_of_the_users_is_taken_and_kserves_own_is_none():
-    mine, actual_route, other = route(), route(name="demo", owners=OWNED), route([ref("else")], name="else")
+    mine, actual_route, other = (
+        route(),
+        route(name="demo", owners=OWNED),
+        route([ref("else")], name="else"),
+    )
     assert routes.select_route([actual_route, other, mine], "demo", None) == mine
 
 
@@ -87,7 +94,12 @@ def test_without_one_a_complete_one_is_offered(own):
 
 
 def test_a_backend_of_another_kind_or_namespace_or_without_weight_is_not_the_service():
-    others = [ref(kind="InferencePool"), ref(namespace="elsewhere"), ref(group="x.io"), ref(weight=0)]
+    others = [
+        ref(kind="InferencePool"),
+        ref(namespace="elsewhere"),
+        ref(group="x.io"),
+        ref(weight=0),
+    ]
     assert routes.routes_to([route([one]) for one in others], "demo-predictor") == []
     assert routes.routes_to([route([ref(namespace="ns")])], "demo-predictor") != []
 
@@ -104,18 +116,24 @@ def test_a_backend_of_another_kind_or_namespace_or_without_weight_is_not_the_ser
     ],
 )
 def test_a_rule_with_one_backend_gets_percentages(percent, expected):
-    found = routes.weighted(route([ref(weight=7, filters=["x"])]), "demo", "demo-candidate", percent)
+    found = routes.weighted(
+        route([ref(weight=7, filters=["x"])]), "demo", "demo-candidate", percent
+    )
     assert weights(found) == expected
     assert all(r["port"] == 80 and r["filters"] == ["x"] for r in found["rules"][0]["backendRefs"])
 
 
 some = st.lists(
-    st.tuples(st.sampled_from(["demo-predictor", "a", "b", "c"]), st.integers(0, 10_000)), min_size=1, max_size=4
+    st.tuples(st.sampled_from(["demo-predictor", "a", "b", "c"]), st.integers(0, 10_000)),
+    min_size=1,
+    max_size=4,
 ).filter(lambda pairs: len({name for name, _ in pairs}) == len(pairs))
 
 
 @given(rules=st.lists(some, min_size=1, max_size=3), percent=st.integers(1, 100))
-def test_every_backend_keeps_its_share_and_the_service_and_the_candidate_split_theirs(rules, percent):
+def test_every_backend_keeps_its_share_and_the_service_and_the_candidate_split_theirs(
+    rules, percent
+):
     before = route(*[[ref(name, weight) for name, weight in rule] for rule in rules])
     untouched = copy.deepcopy(before)
     spec = routes.weighted(before, "demo", "demo-candidate", percent)
@@ -167,7 +185,8 @@ def test_the_refused_steps_are_named_and_the_rest_is_offered():
 def test_a_step_that_more_than_doubles_the_one_before_is_refused_and_smaller_ones_are_offered():
     routes.require_possible((1, 5, 10, 20, 40, 50), 1, "service ns/demo")
     with pytest.raises(
-        Refused, match="50 % of the traffic after 10 % is too large a step: at most 20 % is possible"
+        Refused,
+        match="50 % of the traffic after 10 % is too large a step: at most 20 % is possible",
     ) as it:
         routes.require_possible((10, 50), 1, "service ns/demo")
     assert it.value.hint == "--traffic-steps 10,20,40,50"
@@ -187,14 +206,28 @@ def conditions(**changes):
     [
         ([{"parentRef": {"name": "gw"}, "conditions": CONDITIONS}], 1, True, True, ""),
         ([], 1, False, False, "no gateway"),
-        ([{"parentRef": {"name": "gw"}, "conditions": CONDITIONS}], 2, False, False, "gw has not processed"),
-        ([{"parentRef": {"name": "gw"}, "conditions": CONDITIONS[:1]}], 1, False, False, "ResolvedRefs"),
+        (
+            [{"parentRef": {"name": "gw"}, "conditions": CONDITIONS}],
+            2,
+            False,
+            False,
+            "gw has not processed",
+        ),
+        (
+            [{"parentRef": {"name": "gw"}, "conditions": CONDITIONS[:1]}],
+            1,
+            False,
+            False,
+            "ResolvedRefs",
+        ),
         (
             [
                 {"parentRef": {"name": "gw"}, "conditions": CONDITIONS},
                 {
                     "parentRef": {"name": "b"},
-                    "conditions": conditions(ResolvedRefs={"status": "False", "reason": "BackendNotFound"}),
+                    "conditions": conditions(
+                        ResolvedRefs={"status": "False", "reason": "BackendNotFound"}
+                    ),
                 },
             ],
             1,
@@ -204,7 +237,9 @@ def conditions(**changes):
         ),
     ],
 )
-def test_every_gateway_must_have_taken_the_route_as_it_is_now(parents, generation, seen, good, said):
+def test_every_gateway_must_have_taken_the_route_as_it_is_now(
+    parents, generation, seen, good, said
+):
     actual_route = route(status={"parents": parents})
     actual_route["metadata"]["generation"] = generation
     state = routes.route_status(actual_route)
@@ -220,7 +255,13 @@ class Api:
     at what is written."""
 
     def __init__(self, found, *, takes=True, others=()):
-        self.found, self.takes, self.stale, self.writes, self.others = found, takes, 0, [], list(others)
+        self.found, self.takes, self.stale, self.writes, self.others = (
+            found,
+            takes,
+            0,
+            [],
+            list(others),
+        )
 
     def list(self, kind, namespace=None):
         return copy.deepcopy([route for route in [self.found, *self.others] if route is not None])
@@ -245,10 +286,15 @@ class Api:
             **metadata,
             "generation": version,
             "resourceVersion": str(version),
-            "managedFields": [{"manager": manager, "operation": "Update", "time": "2026-01-01T00:00:00Z"}],
+            "managedFields": [
+                {"manager": manager, "operation": "Update", "time": "2026-01-01T00:00:00Z"}
+            ],
         }
         if self.takes:
-            parent = {**status["parents"][0], "conditions": [{**c, "observedGeneration": version} for c in CONDITIONS]}
+            parent = {
+                **status["parents"][0],
+                "conditions": [{**c, "observedGeneration": version} for c in CONDITIONS],
+            }
             self.found["status"] = {"parents": [parent]}
 
 
@@ -294,7 +340,9 @@ def test_what_kserve_writes_for_the_candidate_is_no_traffic_of_users():
         users.require_idle()
 
 
-@pytest.mark.parametrize("changes", [{"controller": False}, {"name": "demo"}, {"kind": "Deployment"}])
+@pytest.mark.parametrize(
+    "changes", [{"controller": False}, {"name": "demo"}, {"kind": "Deployment"}]
+)
 def test_a_route_that_only_looks_like_kserves_still_holds_the_candidate(changes):
     _, users = opened(others=[of_the_candidate("mine", **changes)])
     with pytest.raises(Conflict, match="HTTPRoute mine gives Service"):
@@ -323,12 +371,16 @@ def test_what_somebody_else_wrote_is_named_and_left(way):
     api.edit(spec)
     with pytest.raises(Conflict, match="changed by somebody at 2026-01-01T00:00:00Z"):
         users.require_shifted(record, 10)
-    if way == "back":  # a controller that writes its own copy back: not fought, and nothing is left to do
+    if (
+        way == "back"
+    ):  # a controller that writes its own copy back: not fought, and nothing is left to do
         assert users.restore(record) == ()
         return
     with pytest.raises(Conflict, match="changed by somebody"):
         users.shift(record, 50)
-    with pytest.raises(Conflict, match=r"changed by somebody .* gives Service demo-candidate-predictor traffic"):
+    with pytest.raises(
+        Conflict, match=r"changed by somebody .* gives Service demo-candidate-predictor traffic"
+    ):
         users.restore(record)  # it would find nobody
     del spec["rules"][0]["backendRefs"][1]
     api.edit(spec)
@@ -408,7 +460,8 @@ def test_a_gateway_that_had_the_share_must_have_seen_it_go_unless_it_is_gone(mon
     api.takes = False
     for _ in range(2):  # also when an earlier try wrote it
         with pytest.raises(
-            MpctlError, match=r"is restored, and not processed within 0 s: gateway gw has not processed"
+            MpctlError,
+            match=r"is restored, and not processed within 0 s: gateway gw has not processed",
         ):
             users.restore(record)
     gone(api)

@@ -24,7 +24,9 @@ def store(api, service="demo"):
 
 def test_records_come_back_and_are_replaced(api):
     mine = store(api)
-    large = {"samples": [os.urandom(400).hex() for _ in range(3000)]}  # 2.4 MB of what cannot be compressed much
+    large = {
+        "samples": [os.urandom(400).hex() for _ in range(3000)]
+    }  # 2.4 MB of what cannot be compressed much
     mine.save("rollout-1", "block", large)
     assert store(api).load("rollout-1", "block") == large
     mine.save("rollout-1", "block", {"small": 1})
@@ -41,7 +43,9 @@ def forge(api, **changes):
     forger = FakeApi()
     store(forger).save(*changes["of"], changes["content"])
     (item,) = records(forger)
-    api.apply(CONFIG_MAP, {**item, "metadata": dict(item["metadata"])}, force=True, as_="kubectl-edit")
+    api.apply(
+        CONFIG_MAP, {**item, "metadata": dict(item["metadata"])}, force=True, as_="kubectl-edit"
+    )
 
 
 def test_a_record_that_another_writer_replaced_is_tampering(api):
@@ -49,10 +53,13 @@ def test_a_record_that_another_writer_replaced_is_tampering(api):
     mine.save("rollout-1", "block", {"samples": [1]})
     forge(api, of=("rollout-1", "block"), content={"samples": [2]})
     with pytest.raises(
-        Tampered, match=r"ConfigMap chat/mpctl-demo-record-\w+-1 does not hold what was kept of rollout-1"
+        Tampered,
+        match=r"ConfigMap chat/mpctl-demo-record-\w+-1 does not hold what was kept of rollout-1",
     ):
         store(api).load("rollout-1", "block")
-    assert mine.load("rollout-1", "block") == {"samples": [1]}  # the writer itself knows what it wrote
+    assert mine.load("rollout-1", "block") == {
+        "samples": [1]
+    }  # the writer itself knows what it wrote
 
 
 def replaced(api, number):
@@ -74,7 +81,9 @@ def test_an_earlier_state_that_is_put_back_is_tampering_and_its_writer_is_named(
             api.apply(CONFIG_MAP, body, force=True, as_="kubectl-edit")
             wrong = name == current and old != states[-1][current]
             if wrong:
-                with pytest.raises(Tampered, match=f"{name} does not hold .*, last written by kubectl-edit at 2026"):
+                with pytest.raises(
+                    Tampered, match=f"{name} does not hold .*, last written by kubectl-edit at 2026"
+                ):
                     store(api).load("rollout-1", "block")
                 api.apply(CONFIG_MAP, states[-1][current], force=True)
             assert store(api).load("rollout-1", "block") == {"samples": [4]}
@@ -123,27 +132,39 @@ def test_two_writers_cannot_both_seal(api):
     for writer in (first, second):
         writer.load("rollout-1", "block")
     first.save("rollout-1", "block", {"samples": [1]})
-    with pytest.raises(Conflict, match="records of rollout-1 were sealed by another writer meanwhile"):
+    with pytest.raises(
+        Conflict, match="records of rollout-1 were sealed by another writer meanwhile"
+    ):
         second.save("rollout-1", "block", {"samples": [2]})
 
 
 def test_records_of_an_operation_share_two_configmaps_with_one_write_and_one_seal_each_time(api):
     mine = store(api)
     for number in range(5):
-        mine.save_all("rollout-1", {f"block-{number}": {"n": number}, "conditions": {"n": number}}, raw={"raw": {}})
+        mine.save_all(
+            "rollout-1",
+            {f"block-{number}": {"n": number}, "conditions": {"n": number}},
+            raw={"raw": {}},
+        )
     assert len(api.named("record")) == 2
     assert len(api.named("seal")) == 5
     assert api.writes == 10
-    assert [store(api).load("rollout-1", f"block-{n}") for n in range(5)] == [{"n": n} for n in range(5)]
+    assert [store(api).load("rollout-1", f"block-{n}") for n in range(5)] == [
+        {"n": n} for n in range(5)
+    ]
     assert store(api).load("rollout-1", "conditions") == {"n": 4}
 
 
-def test_however_long_it_measures_an_operation_has_four_configmaps_and_loses_only_raw_results(api, monkeypatch):
+def test_however_long_it_measures_an_operation_has_four_configmaps_and_loses_only_raw_results(
+    api, monkeypatch
+):
     monkeypatch.setattr("mpctl.platform.kubernetes.sealed_records._PIECE", 7_000)
     mine = store(api)
     noise = [os.urandom(600).hex() for _ in range(40)]  # 27 kB of what cannot be compressed much
     for number, text in enumerate(noise):
-        mine.save_all("rollout-1", {f"block-{number}": {"n": number}}, raw={f"raw-{number}": {"noise": text}})
+        mine.save_all(
+            "rollout-1", {f"block-{number}": {"n": number}}, raw={f"raw-{number}": {"noise": text}}
+        )
     assert len(api.named("record")) == 4
     assert api.named("blob") == []
     again = store(api)
@@ -161,7 +182,9 @@ def test_records_that_do_not_fit_get_a_further_bundle(api, monkeypatch):
         mine.save("rollout-1", f"block-{number}", {"noise": text})
     assert len(api.named("record")) == 8  # two of each bundle
     again = store(api)
-    assert all(again.load("rollout-1", f"block-{n}") == {"noise": text} for n, text in enumerate(noise))
+    assert all(
+        again.load("rollout-1", f"block-{n}") == {"noise": text} for n, text in enumerate(noise)
+    )
 
 
 def test_what_is_kept_already_is_not_written_again(api):
@@ -193,7 +216,9 @@ def test_a_piece_that_another_writer_changed_is_tampering(api):
     mine = store(api)
     mine.save("rollout-1", "block", {"samples": [os.urandom(400).hex() for _ in range(3000)]})
     piece = records(api, "blob")[0]
-    api.apply(CONFIG_MAP, {**piece, "binaryData": {"piece": "AAAA"}}, force=True, as_="kubectl-edit")
+    api.apply(
+        CONFIG_MAP, {**piece, "binaryData": {"piece": "AAAA"}}, force=True, as_="kubectl-edit"
+    )
     with pytest.raises(Tampered, match="does not hold what was kept of rollout-1"):
         store(api).load("rollout-1", "block")
 
@@ -223,8 +248,14 @@ def test_an_immutable_configmap_under_the_next_name_is_named_with_its_writer(api
     (name,) = api.named("record")
     following = name.removesuffix("-1") + "-0"
     labels = {"mpctl.dev/service": "demo", "mpctl.dev/part": "record"}
-    api.create(CONFIG_MAP, {"metadata": {"name": following, "labels": labels}, "immutable": True}, as_="mallory")
-    with pytest.raises(Conflict, match=rf"ConfigMap chat/{following} is immutable.*last written by mallory") as error:
+    api.create(
+        CONFIG_MAP,
+        {"metadata": {"name": following, "labels": labels}, "immutable": True},
+        as_="mallory",
+    )
+    with pytest.raises(
+        Conflict, match=rf"ConfigMap chat/{following} is immutable.*last written by mallory"
+    ) as error:
         store(api).save("rollout-1", "block", {"a": 2})
     assert f"kubectl delete configmap {following} -n chat" in error.value.hint
     assert store(api).load("rollout-1", "block") == {"a": 1}
@@ -237,7 +268,11 @@ def test_a_workload_that_another_writer_destroyed_is_written_again(api, damage):
     if damage == "deleted":
         api.delete(CONFIG_MAP, name)
     else:
-        api.apply(CONFIG_MAP, {**api.objects["configmaps", name], "binaryData": {"record": ""}}, as_="mallory")
+        api.apply(
+            CONFIG_MAP,
+            {**api.objects["configmaps", name], "binaryData": {"record": ""}},
+            as_="mallory",
+        )
     with pytest.raises(Tampered):
         store(api).load("w-1", "workload")
     with pytest.raises(Tampered):  # what has other records is not guessed

@@ -19,7 +19,11 @@ from mpctl.platform.kubernetes.service.manifest_text import (
     transition_text,
     without_transition_strategy,
 )
-from mpctl.platform.kubernetes.service.running_engine import candidate_manifest, edited, read_service
+from mpctl.platform.kubernetes.service.running_engine import (
+    candidate_manifest,
+    edited,
+    read_service,
+)
 from mpctl.platform.kubernetes.service.shapes import SHAPES
 from mpctl.rollout.ports import Phase
 
@@ -43,16 +47,28 @@ LIVE = {
     "spec": {
         "replicas": 3,
         "selector": {"matchLabels": {"app": "qwen"}},
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
+        },
         "template": {
             "metadata": {
-                "labels": {"app": "qwen", "llm-d.ai/model": "q", "kueue.x-k8s.io/queue-name": "gpus"},
+                "labels": {
+                    "app": "qwen",
+                    "llm-d.ai/model": "q",
+                    "kueue.x-k8s.io/queue-name": "gpus",
+                },
                 "annotations": {"note": "kept"},
             },
             "spec": {"containers": CONTAINERS},
         },
     },
-    "status": {"observedGeneration": 1, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 3},
+    "status": {
+        "observedGeneration": 1,
+        "replicas": 3,
+        "updatedReplicas": 3,
+        "availableReplicas": 3,
+    },
 }
 
 
@@ -63,7 +79,10 @@ def test_replicas_and_the_controllers_revision_are_no_part_of_a_recorded_manifes
     assert text_of(scaled) == text_of(LIVE)
     written = object_to_write(text_of(LIVE), scaled)
     assert written["spec"]["replicas"] == 9
-    assert written["metadata"]["annotations"] == {"deployment.kubernetes.io/revision": "8", "owner": "us"}
+    assert written["metadata"]["annotations"] == {
+        "deployment.kubernetes.io/revision": "8",
+        "owner": "us",
+    }
     assert written["metadata"]["resourceVersion"] == "7"
     bare = copy.deepcopy(LIVE)
     bare["metadata"]["annotations"] = {"deployment.kubernetes.io/revision": "1"}
@@ -90,7 +109,9 @@ def test_no_service_finds_a_candidates_pods():
 
 def test_a_claim_by_name_would_be_shared():
     shared = copy.deepcopy(LIVE)
-    shared["spec"]["template"]["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "mine"}]
+    shared["spec"]["template"]["spec"]["resourceClaims"] = [
+        {"name": "gpu", "resourceClaimName": "mine"}
+    ]
     with pytest.raises(Refused, match="would share its GPU"):
         candidate_of(text_of(shared), "arm-1", namespace="chat")
 
@@ -108,7 +129,10 @@ def test_selectors_with_expressions():
 def test_the_strategy_of_a_change_is_set_and_taken_back():
     text = text_of(LIVE)
     changed = transition_text(text, 3, downtime=True)
-    assert object_of(changed)["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert object_of(changed)["spec"]["strategy"]["rollingUpdate"] == {
+        "maxSurge": 0,
+        "maxUnavailable": 1,
+    }
     assert transition_text(text, 3, downtime=False) == text
     assert without_transition_strategy(changed, [text]) == text
 
@@ -120,14 +144,20 @@ def test_the_engine_is_found_beside_other_containers():
     assert port_of({"name": "kserve-container"}) == 8080
     assert DEPLOYMENT.workload_name(LIVE) == "qwen"
     service = read_service(LIVE)
-    assert (service.kind, service.container, service.file) == ("Deployment", "engine", "Deployment chat/qwen")
+    assert (service.kind, service.container, service.file) == (
+        "Deployment",
+        "engine",
+        "Deployment chat/qwen",
+    )
     changed = edited(LIVE, None, {"method": "ngram", "num_speculative_tokens": 3})
     assert edited(object_of(changed), None, None) == text_of(LIVE)
 
 
 @pytest.mark.parametrize("owned", [False, True])
 def test_what_a_controller_made_is_no_service_of_its_own(owned):
-    owners = {"ownerReferences": [{"kind": "InferenceService", "controller": True}]} if owned else {}
+    owners = (
+        {"ownerReferences": [{"kind": "InferenceService", "controller": True}]} if owned else {}
+    )
     deployment = {**LIVE, "metadata": {**LIVE["metadata"], **owners}}
     assert DEPLOYMENT.is_service(deployment) is not owned
     other = copy.deepcopy(deployment)
@@ -151,7 +181,10 @@ def test_a_rendered_candidate_comes_with_a_service_of_its_own():
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": "qwen-http"},
-        "spec": {"selector": {"app": "qwen"}, "ports": [{"port": 80, "targetPort": 8000, "nodePort": 30000}]},
+        "spec": {
+            "selector": {"app": "qwen"},
+            "ports": [{"port": 80, "targetPort": 8000, "nodePort": 30000}],
+        },
     }
     other = {**service, "spec": {"selector": {"app": "web"}}}
     text = "---\n".join(yaml.safe_dump(one) for one in (LIVE, service, other))

@@ -31,7 +31,9 @@ def store(api, service="demo"):
 
 
 def entry(last, **data):
-    return Entry.after(last, at=NOW, operation="rollout-1", event=Event.BEGUN, who="a@b", step="s", data=data)
+    return Entry.after(
+        last, at=NOW, operation="rollout-1", event=Event.BEGUN, who="a@b", step="s", data=data
+    )
 
 
 def revision(number, text="x\n"):
@@ -70,8 +72,13 @@ def test_an_entry_changed_among_several_is_named(api):
     first, second, third = three(FakeApi())
     store(api).append(first, second, third)
     item = api.objects["controllerrevisions", "mpctl-demo.ledger-1"]
-    item["data"] = {"entries": [first.to_record(), {**second.to_record(), "who": "x"}, third.to_record()]}
-    with pytest.raises(Tampered, match="ledger-1 does not follow: entry 2 of the ledger of demo is missing or forged"):
+    item["data"] = {
+        "entries": [first.to_record(), {**second.to_record(), "who": "x"}, third.to_record()]
+    }
+    with pytest.raises(
+        Tampered,
+        match="ledger-1 does not follow: entry 2 of the ledger of demo is missing or forged",
+    ):
         store(api).entries()
 
 
@@ -101,18 +108,27 @@ def test_a_removed_entry_is_named(api, number):
     three(api)
     api.delete(CONTROLLER_REVISION, f"mpctl-demo.ledger-{number}")
     with pytest.raises(
-        Tampered, match=rf"ledger-{number + 1} does not follow: entry {number} of the ledger of demo is"
+        Tampered,
+        match=rf"ledger-{number + 1} does not follow: entry {number} of the ledger of demo is",
     ):
         store(api).entries()
 
 
 def test_an_entry_that_does_not_follow_is_named_with_its_writer(api):
     three(api)
-    forged = Entry.after(None, at=NOW, operation="rollback-2", event=Event.OPENED, who="a@b", data={"plan": {}})
-    body = {**api.objects["controllerrevisions", "mpctl-demo.ledger-3"], "data": {**forged.to_record(), "seq": 4}}
+    forged = Entry.after(
+        None, at=NOW, operation="rollback-2", event=Event.OPENED, who="a@b", data={"plan": {}}
+    )
+    body = {
+        **api.objects["controllerrevisions", "mpctl-demo.ledger-3"],
+        "data": {**forged.to_record(), "seq": 4},
+    }
     body = {**body, "revision": 4, "metadata": {**body["metadata"], "name": "mpctl-demo.ledger-4"}}
     api.create(CONTROLLER_REVISION, body, as_="kubectl-create")
-    with pytest.raises(Tampered, match="entry 4 of the ledger of demo is missing or forged, last written by kubectl"):
+    with pytest.raises(
+        Tampered,
+        match="entry 4 of the ledger of demo is missing or forged, last written by kubectl",
+    ):
         store(api).entries()
 
 
@@ -147,7 +163,10 @@ def test_a_revision_under_another_name_is_named(api):
     item = api.objects["controllerrevisions", "mpctl-demo.revision-1"]
     body = {**item, "metadata": {**item["metadata"], "name": "mpctl-demo-2"}}
     api.create(CONTROLLER_REVISION, body, as_="kubectl-create")
-    with pytest.raises(Tampered, match="mpctl-demo-2 claims to be revision 1 of demo, last written by kubectl-create"):
+    with pytest.raises(
+        Tampered,
+        match="mpctl-demo-2 claims to be revision 1 of demo, last written by kubectl-create",
+    ):
         mine.revisions()
 
 
@@ -168,11 +187,16 @@ def newest_removed(api, count):
 def test_entries_removed_from_the_end_of_the_ledger_are_missed(api, count):
     newest_removed(api, count)
     mine = store(api)
-    with mine.lease("rollback"), pytest.raises(Tampered, match=r"entry 5 is named by Lease chat/mpctl-demo") as caught:
+    with (
+        mine.lease("rollback"),
+        pytest.raises(Tampered, match=r"entry 5 is named by Lease chat/mpctl-demo") as caught,
+    ):
         mine.entries()
     assert "mpctl unlock demo --force" in caught.value.hint
     for reader in (mine, store(api)):
-        with pytest.raises(Tampered, match="the ledger is empty" if count == 5 else f"ends with entry {5 - count}"):
+        with pytest.raises(
+            Tampered, match="the ledger is empty" if count == 5 else f"ends with entry {5 - count}"
+        ):
             reader.entries()
     assert len(mine.surviving_entries()) == 5 - count
     mine.held.forget_entries()
@@ -186,7 +210,9 @@ def test_a_ledger_that_nobody_cut_is_read_and_its_lease_names_the_newest_entry(a
     with mine.lease("rollback"):
         last = mine.entries()[-1]
         mine.append(entry(last))
-    assert api.objects["leases", "mpctl-demo"]["metadata"]["annotations"]["mpctl.dev/newest-entry"].startswith("6 ")
+    assert api.objects["leases", "mpctl-demo"]["metadata"]["annotations"][
+        "mpctl.dev/newest-entry"
+    ].startswith("6 ")
     assert len(mine.entries()) == 6
 
 
@@ -194,11 +220,16 @@ def test_another_end_of_the_ledger_is_missed_too(api):
     newest_removed(api, 1)
     store(api).append(entry(store(api).surviving_entries()[-1], n="another"))
     mine = store(api)
-    with mine.lease("rollback"), pytest.raises(Tampered, match="entry 5 of the ledger is not the one named by Lease"):
+    with (
+        mine.lease("rollback"),
+        pytest.raises(Tampered, match="entry 5 of the ledger is not the one named by Lease"),
+    ):
         mine.entries()
 
 
-@pytest.mark.parametrize("claim", ["", "x", "-1 a", "9999999999999999999 a", "²", "5", "\x1b[2J", "0 a"])
+@pytest.mark.parametrize(
+    "claim", ["", "x", "-1 a", "9999999999999999999 a", "²", "5", "\x1b[2J", "0 a"]
+)
 def test_garbage_for_the_newest_entry_stops_nothing(api, claim):
     newest_removed(api, 0)
     notes = {"annotations": {"mpctl.dev/newest-entry": claim}}
@@ -271,7 +302,9 @@ def test_within_the_lease_ledger_and_revisions_are_read_once(api, monkeypatch):
     three(api)
     listed = []
     mine, ask = store(api), api.list
-    monkeypatch.setattr(api, "list", lambda *given, **more: listed.append(given) or ask(*given, **more))
+    monkeypatch.setattr(
+        api, "list", lambda *given, **more: listed.append(given) or ask(*given, **more)
+    )
     monkeypatch.setattr(mine.held, "hold", lambda purpose: nullcontext())
     with pytest.raises(Conflict), mine.lease("rollout"):
         before = mine.entries()
@@ -287,18 +320,35 @@ def test_within_the_lease_ledger_and_revisions_are_read_once(api, monkeypatch):
 # What is the history's own
 
 
-STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "1", "controller": True}
+STATEFUL_SET = {
+    "apiVersion": "apps/v1",
+    "kind": "StatefulSet",
+    "name": "db",
+    "uid": "1",
+    "controller": True,
+}
 TEMPLATE = {"spec": {"template": {"$patch": "replace"}}}
 
 
 def foreign(api, name, part, *, owners=(STATEFUL_SET,), data=None):
     """A ControllerRevision as a StatefulSet makes it whose template has mpctl's labels."""
     labels = {"mpctl.dev/service": "demo", "mpctl.dev/part": part}
-    metadata = {"name": name, "namespace": "chat", "labels": labels, "ownerReferences": list(owners)}
-    api.create(CONTROLLER_REVISION, {"metadata": metadata, "revision": 1, "data": data or TEMPLATE}, as_="kube")
+    metadata = {
+        "name": name,
+        "namespace": "chat",
+        "labels": labels,
+        "ownerReferences": list(owners),
+    }
+    api.create(
+        CONTROLLER_REVISION,
+        {"metadata": metadata, "revision": 1, "data": data or TEMPLATE},
+        as_="kube",
+    )
 
 
-@pytest.mark.parametrize("name", ["db-576b5cb5bc", "mpctl-demo.ledger-4", "mpctl-demo-4", "mpctl-demo.ledger-04"])
+@pytest.mark.parametrize(
+    "name", ["db-576b5cb5bc", "mpctl-demo.ledger-4", "mpctl-demo-4", "mpctl-demo.ledger-04"]
+)
 @pytest.mark.parametrize("part", ["ledger", "revision", "seal"])
 def test_a_controllers_object_with_the_labels_of_the_history_is_ignored_and_named(api, name, part):
     mine = store(api)
@@ -307,10 +357,16 @@ def test_a_controllers_object_with_the_labels_of_the_history_is_ignored_and_name
     entries = three(api)
     foreign(api, name, part)
     other = store(api)
-    assert (other.entries(), other.revisions(), other.load("rollout-1", "block")) == (entries, (revision(1),), {"a": 1})
+    assert (other.entries(), other.revisions(), other.load("rollout-1", "block")) == (
+        entries,
+        (revision(1),),
+        {"a": 1},
+    )
     if part != "seal":  # a seal is read with its operation's alone
         (described,) = other.look_alikes()
-        assert described.startswith(f"ControllerRevision chat/{name} of StatefulSet db has mpctl's labels")
+        assert described.startswith(
+            f"ControllerRevision chat/{name} of StatefulSet db has mpctl's labels"
+        )
     other.purge()
     assert [name for _, name in api.objects] == [name]
 
@@ -319,7 +375,9 @@ def test_what_a_deleted_statefulset_left_behind_is_no_entry(api):
     entries = three(api)
     foreign(api, "mpctl-demo.ledger-4", "ledger", owners=())
     assert store(api).entries() == entries
-    with pytest.raises(Conflict, match=r"entry 4 .*ControllerRevision chat/mpctl-demo.ledger-4 .*none of its own"):
+    with pytest.raises(
+        Conflict, match=r"entry 4 .*ControllerRevision chat/mpctl-demo.ledger-4 .*none of its own"
+    ):
         store(api).append(entry(entries[-1]))
 
 
@@ -328,7 +386,9 @@ def test_every_object_has_a_controller_so_that_nobody_adopts_it(api):
     mine.add_revision(revision(1))
     mine.save("rollout-1", "block", {"a": 1})
     three(api)
-    items = [item for (plural, _), item in api.objects.items() if plural == CONTROLLER_REVISION.plural]
+    items = [
+        item for (plural, _), item in api.objects.items() if plural == CONTROLLER_REVISION.plural
+    ]
     assert len(items) == 5
     for item in items:
         (owner,) = item["metadata"]["ownerReferences"]
@@ -360,8 +420,14 @@ def test_a_history_of_an_older_version_is_read_and_pruning_gives_it_owners(api):
     assert api.named("ledger") == ["mpctl-demo.ledger-1-3"]
     assert api.named("revision") == api.named("seal") == []
     again = store(api)
-    assert (again.entries(), again.revisions(), again.load("rollout-1", "block")) == (entries, (revision(1),), {"a": 1})
-    assert api.objects["controllerrevisions", "mpctl-demo.ledger-1-3"]["metadata"]["ownerReferences"]
+    assert (again.entries(), again.revisions(), again.load("rollout-1", "block")) == (
+        entries,
+        (revision(1),),
+        {"a": 1},
+    )
+    assert api.objects["controllerrevisions", "mpctl-demo.ledger-1-3"]["metadata"][
+        "ownerReferences"
+    ]
 
 
 # Few objects
@@ -372,7 +438,13 @@ def operations(count, first=1, last=None):
     for number in range(first, first + count):
         for step in ("a", "b", "c", "d"):
             last = Entry.after(
-                last, at=NOW, operation=f"rollout-{number}", event=Event.DONE, who="a@b", step=step, data={"n": number}
+                last,
+                at=NOW,
+                operation=f"rollout-{number}",
+                event=Event.DONE,
+                who="a@b",
+                step=step,
+                data={"n": number},
             )
             yield last
 
@@ -386,7 +458,9 @@ def grown(mine, count, first=1):
             if operation.step == "a":
                 number = len(mine.revisions()) + 1
                 text = f"text of {number}\n"
-                mine.add_revision(Revision(number, text, NOW.isoformat(), "a@b", "why", None, operation.operation))
+                mine.add_revision(
+                    Revision(number, text, NOW.isoformat(), "a@b", "why", None, operation.operation)
+                )
             mine.save_all(operation.operation, {operation.step: {"n": operation.data["n"]}})
             mine.append(operation)
 
@@ -492,12 +566,20 @@ def test_a_pruning_that_was_interrupted_leaves_a_history_that_is_whole(api, monk
         pruning.prune(frozenset({"rollout-1"}))
     monkeypatch.setattr(api, "delete", delete)
     again = store(api)
-    assert (again.entries(), again.revisions(), again._records.load_all("rollout-1")) == (entries, revisions, {})
+    assert (again.entries(), again.revisions(), again._records.load_all("rollout-1")) == (
+        entries,
+        revisions,
+        {},
+    )
     with again.lease("prune"):
         again.entries()
         again.prune(frozenset({"rollout-1"}))
     assert api.named("ledger") == ["mpctl-demo.ledger-1-12"]
-    assert {item["data"]["operation"] for (_, n), item in api.objects.items() if n in api.named("record")} == {
+    assert {
+        item["data"]["operation"]
+        for (_, n), item in api.objects.items()
+        if n in api.named("record")
+    } == {
         "rollout-2",
         "rollout-3",
     }
@@ -512,7 +594,11 @@ def test_names_of_one_service_are_never_those_of_another(api):
     assert first.revisions() == second.revisions() == (revision(1),)
 
 
-SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mpctl-sentinels", "namespace": "chat"}}
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {"name": "mpctl-sentinels", "namespace": "chat"},
+}
 
 
 def test_a_value_is_sealed_only_in_the_secret_that_an_administrator_made(api):

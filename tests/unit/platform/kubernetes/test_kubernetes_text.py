@@ -29,21 +29,34 @@ def service(**predictor):
             "resourceVersion": "7",
             "generation": 3,
             "creationTimestamp": "2026-11-21T00:00:00Z",
-            "managedFields": [{"manager": "kubectl", "operation": "Update", "time": "2026-11-21T00:00:00Z"}],
+            "managedFields": [
+                {"manager": "kubectl", "operation": "Update", "time": "2026-11-21T00:00:00Z"}
+            ],
             "finalizers": ["inferenceservice.finalizers"],
             "labels": {"team": "a"},
             "annotations": {LAST_APPLIED: "{}", "serving.kserve.io/autoscalerClass": "external"},
         },
         "spec": {
-            "predictor": {"minReplicas": 2, "containers": [{"name": "kserve-container", "args": ["x"]}], **predictor}
+            "predictor": {
+                "minReplicas": 2,
+                "containers": [{"name": "kserve-container", "args": ["x"]}],
+                **predictor,
+            }
         },
         "status": {"url": "http://demo"},
     }
 
 
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=20) | st.floats(-1e6, 1e6),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1, max_size=8), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**40), 2**40)
+    | st.text(max_size=20)
+    | st.floats(-1e6, 1e6),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(min_size=1, max_size=8), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -59,7 +72,8 @@ def test_writing_a_text_and_reading_it_again_gives_the_same_bytes(value, argumen
 
 
 @pytest.mark.parametrize(
-    "tricky", ["1:30", "yes", "0o17", "1e3", "2026-11-21", "~", "- a", "a: b", "#c", "\u2028", "null", " "]
+    "tricky",
+    ["1:30", "yes", "0o17", "1e3", "2026-11-21", "~", "- a", "a: b", "#c", "\u2028", "null", " "],
 )
 def test_texts_that_yaml_would_take_for_something_else_stay_texts(tricky):
     live = service(containers=[{"name": "kserve-container", "args": [tricky]}])
@@ -111,11 +125,20 @@ def test_a_candidate_is_one_pod_of_its_own_that_nothing_scales():
 
 def test_a_candidate_carries_no_trace_of_who_deployed_the_service():
     live = service()
-    live["metadata"]["labels"] |= {"app.kubernetes.io/instance": "app", "kustomize.toolkit.fluxcd.io/name": "apps"}
-    live["metadata"]["annotations"] |= {"argocd.argoproj.io/tracking-id": "a:b/C:d/e", "meta.helm.sh/release-name": "r"}
+    live["metadata"]["labels"] |= {
+        "app.kubernetes.io/instance": "app",
+        "kustomize.toolkit.fluxcd.io/name": "apps",
+    }
+    live["metadata"]["annotations"] |= {
+        "argocd.argoproj.io/tracking-id": "a:b/C:d/e",
+        "meta.helm.sh/release-name": "r",
+    }
     candidate = candidate_of(text_of(live), "arm-1", namespace="team")
     assert set(candidate["metadata"]["labels"]) == {"team", "mpctl.dev/service"}
-    assert set(candidate["metadata"]["annotations"]) == {"serving.kserve.io/autoscalerClass", "mpctl.dev/arm"}
+    assert set(candidate["metadata"]["annotations"]) == {
+        "serving.kserve.io/autoscalerClass",
+        "mpctl.dev/arm",
+    }
 
 
 def test_a_candidate_stays_in_the_scheduling_group():
@@ -149,7 +172,9 @@ ONE_OFF = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavail
         ({"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": "0%"}}, 3, False, False),
     ],
 )
-def test_a_strategy_is_only_set_where_the_services_own_would_not_do(strategy, replicas, downtime, needed):
+def test_a_strategy_is_only_set_where_the_services_own_would_not_do(
+    strategy, replicas, downtime, needed
+):
     text = text_of(service(**({} if strategy is None else {"deploymentStrategy": strategy})))
     actual_transition_text = transition_text(text, replicas, downtime=downtime)
     assert (actual_transition_text != text) is needed
@@ -166,7 +191,12 @@ def test_who_edited_is_read_from_managed_fields():
     now["metadata"]["managedFields"] += [
         {"manager": "mpctl", "operation": "Update", "time": "2026-11-21T00:02:00Z"},
         {"manager": "argocd", "operation": "Apply", "time": "2026-11-21T00:03:00Z"},
-        {"manager": "kserve", "operation": "Update", "time": "2026-11-21T00:04:00Z", "subresource": "status"},
+        {
+            "manager": "kserve",
+            "operation": "Update",
+            "time": "2026-11-21T00:04:00Z",
+            "subresource": "status",
+        },
     ]
     assert last_editor(now, "mpctl") == "argocd at 2026-11-21T00:03:00Z"
     now["metadata"]["managedFields"] = now["metadata"]["managedFields"][-3:-2]

@@ -17,11 +17,20 @@ NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
 LIVE = {
     "apiVersion": "production-stack.vllm.ai/v1alpha1",
     "kind": "VLLMRuntime",
-    "metadata": {"name": "chat", "namespace": "ml", "uid": "u", "resourceVersion": "7", "labels": {"model": "qwen"}},
+    "metadata": {
+        "name": "chat",
+        "namespace": "ml",
+        "uid": "u",
+        "resourceVersion": "7",
+        "labels": {"model": "qwen"},
+    },
     "spec": {
         "model": {"modelURL": "Qwen/Qwen3-8B"},
         "vllmConfig": {"extraArgs": ["--max-num-seqs=8"], "port": 8000},
-        "deploymentConfig": {"replicas": 1, "image": {"registry": "docker.io", "name": "vllm/vllm-openai:v0.32.0"}},
+        "deploymentConfig": {
+            "replicas": 1,
+            "image": {"registry": "docker.io", "name": "vllm/vllm-openai:v0.32.0"},
+        },
     },
 }
 MADE = ["Qwen/Qwen3-8B", "--port", "8000", "--max-num-seqs=8"]
@@ -30,12 +39,20 @@ MADE = ["Qwen/Qwen3-8B", "--port", "8000", "--max-num-seqs=8"]
 def deployment(args, replicas=1):
     counted = {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
     template = {"spec": {"containers": [{"name": "vllm", "args": args}]}}
-    return {"metadata": {"generation": 1}, "spec": {"replicas": replicas, "template": template}, "status": counted}
+    return {
+        "metadata": {"generation": 1},
+        "spec": {"replicas": replicas, "template": template},
+        "status": counted,
+    }
 
 
 def pod(args):
     ready = [{"type": "Ready", "status": "True"}]
-    return {"metadata": {"name": "p"}, "spec": {"containers": [{"args": args}]}, "status": {"conditions": ready}}
+    return {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [{"args": args}]},
+        "status": {"conditions": ready},
+    }
 
 
 def changed(**part):
@@ -80,7 +97,10 @@ def test_a_setting_goes_in_and_out_exactly_and_who_scales_it_keeps_its_number():
         (MADE, Phase.READY),
         ([*MADE, "--chat-template", "/etc/chat-template.json"], Phase.READY),
         ([*MADE, "--kv-transfer-config", "{}"], Phase.READY),
-        (["Qwen/Qwen3-8B", '--speculative-config={"method": "ngram"}', "--max-num-seqs=8"], Phase.STARTING),
+        (
+            ["Qwen/Qwen3-8B", '--speculative-config={"method": "ngram"}', "--max-num-seqs=8"],
+            Phase.STARTING,
+        ),
         (MADE[:-1], Phase.STARTING),
     ],
 )
@@ -97,7 +117,9 @@ def test_it_is_ready_when_the_deployment_has_its_arguments(args, phase):
         (changed(deploymentConfig={"podAnnotations": {"restarted": "now"}}), MADE, 1, [2]),
     ],
 )
-def test_a_change_that_the_operator_does_not_see_asks_it_for_a_pod_more(record, args, replicas, written):
+def test_a_change_that_the_operator_does_not_see_asks_it_for_a_pod_more(
+    record, args, replicas, written
+):
     cluster = Cluster(args, replicas)
     shape_of(record).deliver(cluster, record, "ml")
     assert cluster.written == written
@@ -108,10 +130,16 @@ def test_a_change_that_the_operator_does_not_see_asks_it_for_a_pod_more(record, 
     [
         ({"autoscalingConfig": {"enabled": True}}, False, "ScaledObject anew"),
         ({"deploymentConfig": {"deploymentStrategy": "Recreate"}}, False, "stops every pod"),
-        ({"deploymentConfig": {"deploymentStrategy": "RollingUpdate"}}, True, "starts a new pod before"),
+        (
+            {"deploymentConfig": {"deploymentStrategy": "RollingUpdate"}},
+            True,
+            "starts a new pod before",
+        ),
     ],
 )
 def test_a_change_that_cannot_go_well_is_refused(part, downtime, reason):
     record = changed(**part)
     with pytest.raises(Refused, match=reason):
-        shape_of(record).require_changeable(record, "service ml/chat", side_by_side=False, downtime=downtime, pods=1)
+        shape_of(record).require_changeable(
+            record, "service ml/chat", side_by_side=False, downtime=downtime, pods=1
+        )

@@ -38,7 +38,11 @@ def watch(answer, timeout_s=5.0):
     began = time.monotonic()
     try:
         client = Client(ClusterConnection(configuration, "ns", "context"), sleep=lambda _: None)
-        return client.changed(DEPLOYMENT, "demo", "ns", "7", timeout_s), lines, time.monotonic() - began
+        return (
+            client.changed(DEPLOYMENT, "demo", "ns", "7", timeout_s),
+            lines,
+            time.monotonic() - began,
+        )
     finally:
         thread.join()
         listener.close()
@@ -59,7 +63,9 @@ def test_it_returns_with_the_first_event_although_the_answer_goes_on():
     changed, (line,), waited = watch(answer)
     assert changed
     assert LATER_S <= waited < 4
-    assert "/apis/apps/v1/namespaces/ns/deployments?watch=1&fieldSelector=metadata.name%3Ddemo" in line
+    assert (
+        "/apis/apps/v1/namespaces/ns/deployments?watch=1&fieldSelector=metadata.name%3Ddemo" in line
+    )
     assert "resourceVersion=7" in line
     assert "timeoutSeconds=5" in line
 
@@ -80,4 +86,8 @@ def test_a_refused_watch_is_told(code):
 
 def test_a_connection_that_breaks_is_told():
     with pytest.raises(CannotWatch):
-        watch(lambda connection: connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"))
+        watch(
+            lambda connection: connection.sendall(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"
+            )
+        )

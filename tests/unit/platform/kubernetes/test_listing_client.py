@@ -15,16 +15,24 @@ SERVICES = 50
 
 def found(kind, name, namespace="a", **labels):
     metadata = {"name": name, "namespace": namespace, "labels": labels, "resourceVersion": "1"}
-    return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": metadata, "spec": {"name": name}}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": metadata,
+        "spec": {"name": name},
+    }
 
 
 @pytest.fixture
 def server(monkeypatch):
     """Objects by kind, the requests that were sent, and the kinds that may not be listed."""
     objects = {
-        kinds.INFERENCE_SERVICE: [found(kinds.INFERENCE_SERVICE, f"llm-{n}") for n in range(SERVICES)],
+        kinds.INFERENCE_SERVICE: [
+            found(kinds.INFERENCE_SERVICE, f"llm-{n}") for n in range(SERVICES)
+        ],
         kinds.POD: [
-            found(kinds.POD, f"pod-{n}", **{"serving.kserve.io/inferenceservice": f"llm-{n}"}) for n in range(SERVICES)
+            found(kinds.POD, f"pod-{n}", **{"serving.kserve.io/inferenceservice": f"llm-{n}"})
+            for n in range(SERVICES)
         ],
         kinds.LEASE: [],
         kinds.CONTROLLER_REVISION: [],
@@ -44,7 +52,11 @@ def server(monkeypatch):
         if kind in refused:
             raise NotPermitted(f"may not list {kind.plural}")
         items = objects[kind]
-        return [o for o in items if chosen(o, labels) and namespace in (None, o["metadata"]["namespace"])]
+        return [
+            o
+            for o in items
+            if chosen(o, labels) and namespace in (None, o["metadata"]["namespace"])
+        ]
 
     def got(self, kind, name, namespace=None):
         sent.append(("get", kind.plural, name))
@@ -58,7 +70,12 @@ def server(monkeypatch):
 @pytest.fixture
 def client(server):
     listing_client = ListingClient.__new__(ListingClient)
-    listing_client._lists, listing_client._by_name, listing_client._by_service, listing_client._single = {}, {}, {}, {}
+    (
+        listing_client._lists,
+        listing_client._by_name,
+        listing_client._by_service,
+        listing_client._single,
+    ) = {}, {}, {}, {}
     return listing_client
 
 

@@ -43,9 +43,21 @@ def faults(one, pods=(ENGINE,), ranges=(), objects=None):
     [
         ({"pods": "2"}, {"pods": "2"}, "pods used 2, hard 2, needed 1"),
         ({"count/pods": "1"}, {"count/pods": "1"}, "count/pods used 1, hard 1, needed 1"),
-        ({"cpu": "4"}, {"cpu": "2500m"}, "cpu used 2.5, hard 4, needed 2"),  # of the init container that is larger
-        ({"requests.cpu": "4"}, {"requests.cpu": "2500m"}, "requests.cpu used 2.5, hard 4, needed 2"),
-        ({"limits.memory": "10Gi"}, {"limits.memory": "4Gi"}, "limits.memory used 4Gi, hard 10Gi, needed 8Gi"),
+        (
+            {"cpu": "4"},
+            {"cpu": "2500m"},
+            "cpu used 2.5, hard 4, needed 2",
+        ),  # of the init container that is larger
+        (
+            {"requests.cpu": "4"},
+            {"requests.cpu": "2500m"},
+            "requests.cpu used 2.5, hard 4, needed 2",
+        ),
+        (
+            {"limits.memory": "10Gi"},
+            {"limits.memory": "4Gi"},
+            "limits.memory used 4Gi, hard 10Gi, needed 8Gi",
+        ),
         ({"memory": "3000Mi"}, {"memory": "1Gi"}, "memory used 1Gi, hard 2.93Gi, needed 2Gi"),
         (
             {"requests.nvidia.com/gpu": "1"},
@@ -61,11 +73,17 @@ def test_a_quota_without_room_is_named_with_its_figures(hard, used, shown):
 @pytest.mark.parametrize(
     "room",
     [
-        quota({"pods": "3", "cpu": "6", "memory": "100Gi", "secrets": "0"}, {"pods": "2", "cpu": "4", "secrets": "9"}),
+        quota(
+            {"pods": "3", "cpu": "6", "memory": "100Gi", "secrets": "0"},
+            {"pods": "2", "cpu": "4", "secrets": "9"},
+        ),
         quota({"pods": "0"}, scopes=["BestEffort"]),
         quota({"pods": "0"}, scopes=["Terminating"]),
         quota(
-            {"pods": "0"}, scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]}
+            {"pods": "0"},
+            scopeSelector={
+                "matchExpressions": [{"scopeName": "PriorityClass", "operator": "Exists"}]
+            },
         ),
         quota({"count/deployments.apps": "0"}, scopes=["NotBestEffort"]),
         quota({"count/jobs.batch": "0"}),
@@ -76,35 +94,60 @@ def test_a_quota_with_room_or_of_other_pods_is_no_fault(room):
 
 
 def test_a_quota_of_a_scope_counts_the_pods_in_it():
-    urgent = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["urgent"]}]}
+    urgent = {
+        "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["urgent"]}]
+    }
     assert faults(quota({"pods": "0"}, scopes=["NotBestEffort", "NotTerminating"]))
-    assert faults(quota({"pods": "0"}, scopeSelector=urgent), pods=({**ENGINE, "priorityClassName": "urgent"},))
+    assert faults(
+        quota({"pods": "0"}, scopeSelector=urgent),
+        pods=({**ENGINE, "priorityClassName": "urgent"},),
+    )
 
 
 def test_the_copy_and_the_load_client_are_counted_with_the_candidate():
-    (fault,) = faults(quota({"pods": "4", "cpu": "9"}, {"pods": "2", "cpu": "4"}), pods=(ENGINE, ENGINE, LOAD_POD))
+    (fault,) = faults(
+        quota({"pods": "4", "cpu": "9"}, {"pods": "2", "cpu": "4"}), pods=(ENGINE, ENGINE, LOAD_POD)
+    )
     assert fault.endswith("no room for 3 more pods: pods used 2, hard 4, needed 3")
 
 
 def test_other_objects_are_counted_by_name():
-    (fault,) = faults(quota({"count/jobs.batch": "1"}, {"count/jobs.batch": "1"}), pods=(), objects={"jobs.batch": 1})
-    assert fault == "ResourceQuota team has no room for more objects: count/jobs.batch used 1, hard 1, needed 1"
+    (fault,) = faults(
+        quota({"count/jobs.batch": "1"}, {"count/jobs.batch": "1"}),
+        pods=(),
+        objects={"jobs.batch": 1},
+    )
+    assert (
+        fault
+        == "ResourceQuota team has no room for more objects: count/jobs.batch used 1, hard 1, needed 1"
+    )
 
 
 def test_a_container_that_names_no_amount_gets_the_default_or_is_refused():
     bare = {"containers": [{"name": "engine"}]}
     (fault,) = faults(quota({"limits.cpu": "100"}), pods=(bare,))
     assert fault.endswith("container engine names no limits.cpu")
-    assert faults(quota({"limits.cpu": "100"}), (bare,), [limits("Container", default={"cpu": "2"})]) == []
-    (fault,) = faults(quota({"limits.cpu": "1"}), (bare,), [limits("Container", default={"cpu": "2"})])
+    assert (
+        faults(quota({"limits.cpu": "100"}), (bare,), [limits("Container", default={"cpu": "2"})])
+        == []
+    )
+    (fault,) = faults(
+        quota({"limits.cpu": "1"}), (bare,), [limits("Container", default={"cpu": "2"})]
+    )
     assert fault.endswith("limits.cpu used 0, hard 1, needed 2")
 
 
 @pytest.mark.parametrize(
     ("bound", "shown"),
     [
-        (limits("Container", max={"memory": "4Gi"}), "container engine has limits.memory 8Gi, max 4Gi"),
-        (limits("Container", min={"memory": "4Gi"}), "container engine has requests.memory 2Gi, min 4Gi"),
+        (
+            limits("Container", max={"memory": "4Gi"}),
+            "container engine has limits.memory 8Gi, max 4Gi",
+        ),
+        (
+            limits("Container", min={"memory": "4Gi"}),
+            "container engine has requests.memory 2Gi, min 4Gi",
+        ),
         (limits("Pod", max={"cpu": "3"}), "the pod has limits.cpu 4, max 3"),
         (limits("PersistentVolumeClaim", max={"storage": "1Gi"}), None),
         (limits("Container", max={"cpu": "4"}), None),

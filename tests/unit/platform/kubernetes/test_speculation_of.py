@@ -12,7 +12,11 @@ SETTING = {"method": "ngram", "num_speculative_tokens": 3}
 
 
 def service(name, *args, **annotations):
-    container = {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=m", *args]}
+    container = {
+        "name": "kserve-container",
+        "image": "vllm/vllm-openai:v0.32.0",
+        "args": ["--model=m", *args],
+    }
     return {
         "apiVersion": "serving.kserve.io/v1beta1",
         "kind": "InferenceService",
@@ -24,7 +28,9 @@ def service(name, *args, **annotations):
 def test_services_of_one_spec_are_parsed_once(monkeypatch):
     running_engine._speculation_of.cache_clear()
     parsed, read = [], running_engine.read_service
-    monkeypatch.setattr(running_engine, "read_service", lambda *objects: parsed.append(1) or read(*objects))
+    monkeypatch.setattr(
+        running_engine, "read_service", lambda *objects: parsed.append(1) or read(*objects)
+    )
     fast = '--speculative-config={"method": "ngram", "num_speculative_tokens": 3}'
     speculations = [speculation_of(service(f"llm-{n}", fast), None) for n in range(5)]
     assert speculations == [SETTING] * 5
