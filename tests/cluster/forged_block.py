@@ -20,7 +20,8 @@ REQUESTS = (
     ("GET", "/blocks/forged"),
     ("DELETE", "/paced"),
 )
-target = Forwards(Client(connect(kubeconfig, None)), namespace).target(pod, 8765)
+forwards = Forwards(Client(connect(kubeconfig, None)), namespace)  # its sockets go with it
+target = forwards.target(pod, 8765)
 
 
 def status_of(method, path):
@@ -32,6 +33,7 @@ def status_of(method, path):
 
 try:
     statuses = [status_of(*request) for request in REQUESTS]
-except http.NoAnswer:
+except http.NoAnswer as error:  # it may still start
+    sys.stderr.write(f"{error}\n")
     statuses = []
 sys.stdout.write(json.dumps(statuses))

@@ -306,8 +306,31 @@ TRACKED = ["batch.kubernetes.io/job-tracking"]
 BENCH = ("bench", "demo", "--requests", "4", "--repeats", "1", "--max-tokens", "16")
 
 
+LOAD = "mpctl.dev/part=load"
+
+
 def is_load(pod):
     return pod["metadata"]["labels"].get("mpctl.dev/part") == "load"
+
+
+@pytest.fixture
+def unloaded(promoted):
+    """The promoted service without a load client, or a pod of eddie's, that an earlier test or try left: a bench that
+    continues would take the Job as its own."""
+
+    def left():
+        pods = promoted.client.list("pods", labels=LOAD)
+        friendly = promoted.client.find("pods", "friendly")
+        return [
+            *promoted.client.list("jobs", labels=LOAD),
+            *pods,
+            *([friendly] if friendly else ()),
+        ]
+
+    for job in promoted.client.list("jobs", labels=LOAD):
+        promoted.client.delete("jobs", job["metadata"]["name"])
+    promoted.client.wait("no load client is left", lambda: not left())
+    return promoted
 
 
 def started_before(edited, job):
@@ -347,9 +370,10 @@ def started_with_his_command(edited, job):
     ],
 )
 def test_a_pod_that_the_load_job_adopted_gets_no_prompt_and_decides_nothing(
-    promoted, attempt, reason
+    unloaded, attempt, reason
 ):
     """The Job's controller takes eddie's running pod for its own, and deletes the one that still starts."""
+    promoted = unloaded
     container = {
         "name": "load",
         "image": "vllm/vllm-openai:v0.32.0",
@@ -368,7 +392,7 @@ def test_a_pod_that_the_load_job_adopted_gets_no_prompt_and_decides_nothing(
     bench = promoted.mpctl.start(*BENCH)
 
     def job():
-        jobs = promoted.client.list("jobs", labels="mpctl.dev/part=load")
+        jobs = promoted.client.list("jobs", labels=LOAD)
         return jobs[0] if jobs else None
 
     try:
@@ -391,44 +415,35 @@ def test_a_pod_that_the_load_job_adopted_gets_no_prompt_and_decides_nothing(
     assert log.read_text().splitlines() in ([], ["listens"])
 
 
-def test_a_block_forged_through_a_port_forward_is_refused(promoted):
+def test_a_block_forged_through_a_port_forward_is_refused(unloaded):
     """Eddie may forward the port of the load Job's pod. Without the operator's secret it neither takes nor tells."""
-    kubeconfig = promoted.mpctl.directory / "eddie-forwards"
-    promoted.cluster.kubeconfig_for(promoted.user, kubeconfig, namespace=promoted.namespace.name)
-    load = "mpctl.dev/part=load"
+    kubeconfig = unloaded.mpctl.directory / "eddie-forwards"
+    namespace = unloaded.namespace.name
+    unloaded.cluster.kubeconfig_for(unloaded.user, kubeconfig, namespace=namespace)
+    forge = [sys.executable, "-m", "tests.cluster.forged_block", str(kubeconfig), namespace]
 
     def running():
-        pods = promoted.client.list("pods", labels=load)
-        return [
-            p for p in pods if p["status"].get("podIP") and "deletionTimestamp" not in p["metadata"]
-        ]
-
-    for job in promoted.client.list("jobs", labels=load):  # of an earlier test
-        promoted.client.delete("jobs", job["metadata"]["name"])
-    promoted.client.wait(
-        "no load client is left", lambda: not promoted.client.list("pods", labels=load)
-    )
-    bench = promoted.mpctl.start(*BENCH)
-    (pod,) = promoted.client.wait("the load client's pod runs", running)
-    bench.kill()  # its Job stays, so that no end of the measurement is raced for
-    bench.communicate()
-    forge = [
-        sys.executable,
-        "-m",
-        "tests.cluster.forged_block",
-        str(kubeconfig),
-        promoted.namespace.name,
-    ]
+        pods = unloaded.client.list("pods", labels=LOAD)
+        return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
 
     def statuses():
-        words = [*forge, pod["metadata"]["name"]]
-        return json.loads(
-            subprocess.run(words, cwd=ROOT, capture_output=True, check=True, timeout=60).stdout
+        """The pod may be another one by now: of a Job that the bench replaced before it was killed."""
+        pods = running()
+        if len(pods) != 1:
+            return []
+        done = subprocess.run(
+            [*forge, *pods], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
         )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
 
-    assert promoted.client.wait("the load client answers", statuses) == [403] * 4
-    for job in promoted.client.list("jobs", labels=load):
-        promoted.client.delete("jobs", job["metadata"]["name"])
+    bench = unloaded.mpctl.start(*BENCH)
+    unloaded.client.wait("the load client's pod runs", running)
+    bench.kill()  # its Job stays, so that no end of the measurement is raced for
+    bench.communicate()
+    assert unloaded.client.wait("the load client answers", statuses) == [403] * 4
+    for job in unloaded.client.list("jobs", labels=LOAD):
+        unloaded.client.delete("jobs", job["metadata"]["name"])
 
 
 def test_an_engine_beside_the_services_is_not_taken_for_one(promoted):
