@@ -101,10 +101,11 @@ def test_a_class_of_more_than_30_methods_or_fields_fails_unless_it_is_named(
     assert (answer.returncode, "Wide has 31" in answer.stderr) == (code, bool(code))
 
 
-@pytest.mark.parametrize(("length", "code"), [(50, 0), (51, 1)])
-def test_a_function_of_more_than_50_lines_fails(checkout, length, code):
+@pytest.mark.parametrize(("statements", "code"), [(139, 0), (140, 1)])
+def test_a_function_of_more_than_425_nodes_fails(checkout, statements, code):
+    """Seven nodes are the function's own, three are each statement's."""
     root = checkout("gate = 900", "sum = 900\ncore = 900")
-    body = "    number += 1\n" * (length - 2)
+    body = "    number += 1\n" * statements
     with (root / "mpctl" / "gate" / "rules.py").open("a") as module:
         module.write(f"\n\ndef count(number: int) -> int:\n{body}    return number\n")
     answer = house(root, "--check")
