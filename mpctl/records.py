@@ -13,6 +13,7 @@ from types import UnionType
 from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mpctl.errors import MpctlError
+from mpctl.json_types import Json
 
 _Value = TypeVar("_Value")
 _FORM = "form"
@@ -28,7 +29,7 @@ class _Form:
 
 def form(
     *, write: Callable[[Any], Any] | None = None, read: Callable[[Any], Any] | None = None
-) -> dict[str, Any]:
+) -> Json:
     """Metadata of a field with a separate form in records."""
     return {_FORM: _Form(write, read)}
 
@@ -40,7 +41,7 @@ class Record:
         frozenset()
     )  # fields of earlier versions, which are read and not kept
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         return encode(self)
 
@@ -56,7 +57,7 @@ class Record:
         return decode(cls, record)
 
 
-def encode(value: Any) -> dict[str, Any]:
+def encode(value: Any) -> Json:
     """Return the fields of a dataclass as a JSON object."""
     import msgspec
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,7 @@ from mpctl.cli.command import OUTPUT, command, formats_option
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns, paragraph
 from mpctl.errors import InputError, Refused
+from mpctl.json_types import Json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +61,7 @@ def doctor(context: CliContext, /, *, all_namespaces: bool) -> int:
     return Refused.exit_code if diagnosis.counts["fail"] else 0
 
 
-def _diagnosis_record(diagnosis: Diagnosis) -> dict[str, Any]:
+def _diagnosis_record(diagnosis: Diagnosis) -> Json:
     return {
         "context": diagnosis.context,
         "namespace": diagnosis.namespace,
@@ -131,7 +132,7 @@ def rbac(context: CliContext, /, request: RbacRequest, *, calls: bool, form: str
         context.terminal.note("roles only; --to user:NAME or group:NAME also prints their bindings")
 
 
-def _manifests(roles: tuple[dict[str, Any], ...], form: str) -> str:
+def _manifests(roles: tuple[Json, ...], form: str) -> str:
     """Return the roles as kubectl reads them, without apiVersion and kind of mpctl."""
     if form == "json":
         import json

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,7 @@ from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup
 from mpctl.cli.printer import columns, page_width, paragraph
+from mpctl.json_types import Json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,7 @@ def _emit_policy(context: CliContext, policy: Policy) -> None:
     )
 
 
-def _policy_items(policy: Policy) -> list[dict[str, Any]]:
+def _policy_items(policy: Policy) -> list[Json]:
     values = policy.to_record()
     return [
         {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpctl import safe_text
 from mpctl.cli.size import wrapped
+from mpctl.json_types import JsonView
 
 API_VERSION = "mpctl.dev/v1alpha1"
 _GAP = 3  # spaces between two columns
@@ -34,7 +35,7 @@ class Result(NamedTuple):
     """A result before it has a format. ``table`` is given whether all columns are wanted."""
 
     kind: str
-    record: Callable[[], Mapping[str, Any]]
+    record: Callable[[], JsonView]
     names: Callable[[], Iterable[str]]
     table: Callable[[bool], str]
 
@@ -46,7 +47,7 @@ class Format(NamedTuple):
     help: str
 
 
-def document(kind: str, record: Mapping[str, Any], output: str) -> str:
+def document(kind: str, record: JsonView, output: str) -> str:
     """A JSON or YAML document with apiVersion and kind."""
     whole = {"apiVersion": API_VERSION, "kind": kind, **record}
     if output == "json":

@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from mpctl import commands
 from mpctl.doctor.state import (
@@ -21,6 +20,7 @@ from mpctl.doctor.state import (
     value_at,
 )
 from mpctl.doctor.workloads import workloads
+from mpctl.json_types import Json
 
 GROUP = "serving.kserve.io"
 CONFIG = "inferenceservice-config"
@@ -129,12 +129,12 @@ def check_version(facts: ClusterFacts) -> Iterator[Symptom]:
         yield Symptom("kserve-version", "ok", _SUBJECT, f"{version[0]}.{version[1]} ({how})")
 
 
-def config_of(facts: ClusterFacts) -> dict[str, Any] | None:
+def config_of(facts: ClusterFacts) -> Json | None:
     """The sections of KServe's ConfigMap, each parsed; None when it was not read. A broken section is its text."""
     configmaps = facts.listed("kserve-configmaps")
     if not configmaps:
         return None
-    sections: dict[str, Any] = {}
+    sections: Json = {}
     for key, text in (value_at(configmaps[0], "data") or {}).items():
         try:
             sections[key] = json.loads(text)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-KubeObject = Mapping[str, Any]
+from mpctl.json_types import JsonView
+
+KubeObject = JsonView
 
 SERVICE_LABEL = "serving.kserve.io/inferenceservice"
 
@@ -164,7 +166,7 @@ def selects(selector: Any, labels: Mapping[str, str]) -> bool:
     return all(_matches(rule, labels) for rule in list_at(selector, "matchExpressions"))
 
 
-def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+def _matches(rule: JsonView, labels: Mapping[str, str]) -> bool:
     key, values = str(rule.get("key")), rule.get("values") or []
     match rule.get("operator"):
         case "In":

@@ -24,6 +24,7 @@ from mpctl.doctor.state import (
 from mpctl.doctor.workloads import Workload, workloads
 from mpctl.estimate.capacity import excluded, exclusion_reason, gpu_nodes, is_finished
 from mpctl.estimate.quota import Amounts, amount, exceeded_quotas, requested, total
+from mpctl.json_types import JsonView
 
 ALL_PODS = "pods of all namespaces"
 _MANY = 10**6
@@ -74,7 +75,7 @@ class _Room:
     used: Mapping[str, Amounts]  # what these request, by node
     devices: Mapping[str, int] | None  # free GPUs of the DRA driver by node, None when unknown
 
-    def slots(self, node: KubeObject, pod: Mapping[str, Any]) -> int:
+    def slots(self, node: KubeObject, pod: JsonView) -> int:
         """Pods that the free resources of a node are enough for."""
         allocatable, used = (
             value_at(node, "status", "allocatable") or {},
@@ -90,7 +91,7 @@ class _Room:
         return min(counts)
 
 
-def _templates(pod: Mapping[str, Any]) -> int:
+def _templates(pod: JsonView) -> int:
     """Claims that a new pod gets, in addition to those that pods share."""
     return sum("resourceClaimTemplateName" in claim for claim in list_at(pod, "resourceClaims"))
 
@@ -159,9 +160,7 @@ def check_surge(facts: ClusterFacts) -> Iterator[Symptom]:
         )
 
 
-def _obstacle(
-    workload: Workload, pod: Mapping[str, Any], room: _Room, facts: ClusterFacts
-) -> str | None:
+def _obstacle(workload: Workload, pod: JsonView, room: _Room, facts: ClusterFacts) -> str | None:
     """Return why no node takes a new pod; None when one does."""
     size = int(value_at(workload.record, "spec", "leaderWorkerTemplate", "size") or 1)
     homes = {value_at(own, "spec", "nodeName") for own in workload.pods(facts)}
@@ -191,7 +190,7 @@ def _obstacle(
     return None
 
 
-def _in_affinity(pod: Mapping[str, Any], node: KubeObject) -> bool:
+def _in_affinity(pod: JsonView, node: KubeObject) -> bool:
     required = value_at(
         pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
     )
@@ -201,7 +200,7 @@ def _in_affinity(pod: Mapping[str, Any], node: KubeObject) -> bool:
     )
 
 
-def _repelled(workload: Workload, pod: Mapping[str, Any], node: KubeObject, room: _Room) -> bool:
+def _repelled(workload: Workload, pod: JsonView, node: KubeObject, room: _Room) -> bool:
     """Return whether a required anti-affinity, of the new pod or of one that runs, keeps the new pod off a node."""
     new = {"metadata": {"namespace": workload.names[0], "labels": workload.labels}, "spec": pod}
     for other in room.nodes:
@@ -233,7 +232,7 @@ def _domain(node: KubeObject, key: str) -> str | None:
     return full_name(node)[1] if value is None and key == _HOST else value
 
 
-def _selected(term: Mapping[str, Any], owner: KubeObject, target: KubeObject) -> bool:
+def _selected(term: JsonView, owner: KubeObject, target: KubeObject) -> bool:
     """Return whether a pod affinity's term selects a pod."""
     everywhere = term.get("namespaceSelector") == {}
     namespaces = term.get("namespaces") or [full_name(owner)[0]]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from mpctl.json_types import JsonView
 
 DRIVER = "gpu.nvidia.com"
 GPU_LABEL = "nvidia.com/gpu.present"
 EXTENDED = "nvidia.com/gpu"
-Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class GpuNode:
         return 0 if self.excluded else max(0, self.devices - self.taken)
 
 
-def objects(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def objects(document: JsonView) -> Iterator[JsonView]:
     """The objects of a document: a List's items, or itself."""
     items = document.get("items")
     yield from items if isinstance(items, list) else [document]
 
 
-def gpu_nodes(documents: Iterable[Mapping[str, Any]]) -> tuple[GpuNode, ...]:
+def gpu_nodes(documents: Iterable[JsonView]) -> tuple[GpuNode, ...]:
     """The GPU nodes among ``documents``, with devices from ResourceSlices and allocations from ResourceClaims."""
     cluster_objects = [item for document in documents for item in objects(document)]
     slices = [
@@ -76,12 +76,12 @@ def gpu_nodes(documents: Iterable[Mapping[str, Any]]) -> tuple[GpuNode, ...]:
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-def _spec(item: Mapping[str, Any]) -> Mapping[str, Any]:
+def _spec(item: JsonView) -> JsonView:
     spec = item.get("spec")
     return spec if isinstance(spec, Mapping) else {}
 
 
-def excluded(node: Mapping[str, Any]) -> str:
+def excluded(node: JsonView) -> str:
     """Why no pod is scheduled on a node, whatever the pod; empty where pods are."""
     conditions = (node.get("status") or {}).get("conditions") or []
     if not any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
@@ -108,7 +108,7 @@ def assess_fit(need: Need, nodes: Sequence[GpuNode]) -> tuple[bool, tuple[str, .
     return False, (*reasons, f"{need.replicas - slots} of {need.replicas} replicas do not fit")
 
 
-def gpus_of(pod_spec: Json) -> int:
+def gpus_of(pod_spec: JsonView) -> int:
     """Number of GPUs that a pod requests: its claims, else its limits."""
     claims = pod_spec.get("resourceClaims") or []
     if claims:
@@ -120,7 +120,7 @@ def gpus_of(pod_spec: Json) -> int:
     return total
 
 
-def exclusion_reason(pod_spec: Json, node: Json) -> str:
+def exclusion_reason(pod_spec: JsonView, node: JsonView) -> str:
     """Reason why node selector or taints exclude a node for a pod; empty when they do not."""
     labels = node["metadata"].get("labels") or {}
     for key, value in (pod_spec.get("nodeSelector") or {}).items():
@@ -134,7 +134,7 @@ def exclusion_reason(pod_spec: Json, node: Json) -> str:
     return ""
 
 
-def _tolerates(toleration: Json, taint: Json) -> bool:
+def _tolerates(toleration: JsonView, taint: JsonView) -> bool:
     """Decide as the scheduler does: an empty effect or key means any, the key only with Exists."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
@@ -144,7 +144,7 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
     return toleration.get("key") == taint.get("key") and same_value
 
 
-def counted_node(node: Json, pods: Sequence[Json]) -> GpuNode | None:
+def counted_node(node: JsonView, pods: Sequence[JsonView]) -> GpuNode | None:
     name = node["metadata"]["name"]
     status = node.get("status") or {}
     devices = int((status.get("allocatable") or {}).get(EXTENDED) or 0)
@@ -157,5 +157,5 @@ def counted_node(node: Json, pods: Sequence[Json]) -> GpuNode | None:
     return GpuNode(name, excluded(node), True, devices, taken)
 
 
-def is_finished(pod: Json) -> bool:
+def is_finished(pod: JsonView) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

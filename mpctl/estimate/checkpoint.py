@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mpctl.estimate.shape import GIB, Shape, shape_of
+from mpctl.json_types import JsonView
 from mpctl.methods import METHODS
 from mpctl.methods.preflight.preflight_rule import NAMES_NO_SCHEME, CheckpointFacts
 
@@ -72,7 +72,7 @@ class TokenizerDigests:
     added: str
 
 
-def tokenizer_digests(tokenizer: Mapping[str, Any]) -> TokenizerDigests | None:
+def tokenizer_digests(tokenizer: JsonView) -> TokenizerDigests | None:
     """Digests of a parsed ``tokenizer.json``; None when it holds no vocabulary."""
     model = tokenizer.get("model")
     if not isinstance(model, Mapping) or not model.get("vocab"):
@@ -88,7 +88,7 @@ def tokenizer_digests(tokenizer: Mapping[str, Any]) -> TokenizerDigests | None:
     )
 
 
-def _merges(model: Mapping[str, Any]) -> list[list[str]]:
+def _merges(model: JsonView) -> list[list[str]]:
     """Merges as pairs: written as "a b" or as ["a", "b"], depending on the library's age."""
     merges = model.get("merges") or []
     return [
@@ -104,7 +104,7 @@ def _digest(value: object) -> str:
 
 
 def describe_model(
-    config: Mapping[str, Any],
+    config: JsonView,
     *,
     weight_bytes: int | None = None,
     tokenizer: TokenizerDigests | None = None,
@@ -152,7 +152,7 @@ def describe_model(
     return facts if kind in (None, "model") else _with_head(facts, config)
 
 
-def _with_head(facts: ModelFacts, config: Mapping[str, Any]) -> ModelFacts:
+def _with_head(facts: ModelFacts, config: JsonView) -> ModelFacts:
     """Add what the configuration of a head says of the target that it was made for."""
     heads = config.get("medusa_num_heads") or config.get("num_heads")
     return replace(
@@ -164,7 +164,7 @@ def _with_head(facts: ModelFacts, config: Mapping[str, Any]) -> ModelFacts:
     )
 
 
-def _rope_theta(inner: Mapping[str, Any]) -> float | None:
+def _rope_theta(inner: JsonView) -> float | None:
     """The base where transformers 5 writes it, else where earlier ones did; None where layers have several."""
     parameters = inner.get("rope_parameters")
     theta = (parameters if isinstance(parameters, Mapping) else inner).get("rope_theta")
@@ -175,7 +175,7 @@ def _rope_theta(inner: Mapping[str, Any]) -> float | None:
     )
 
 
-def _mrope(config: Mapping[str, Any]) -> bool:
+def _mrope(config: JsonView) -> bool:
     """Return whether positions have several dimensions, by vLLM's own test (0.32.0, uses_mrope)."""
     thinker = config.get("thinker_config")
     parts = [
@@ -193,20 +193,20 @@ def _mrope(config: Mapping[str, Any]) -> bool:
     return any(isinstance(rope, Mapping) and "mrope_section" in rope for rope in ropes)
 
 
-def _verifier(config: Mapping[str, Any]) -> str:
+def _verifier(config: JsonView) -> str:
     """The model that vLLM serves in place of a speculators checkpoint; empty for any other."""
     if not config.get("speculators_config"):
         return ""
     return _trained_for(config) or "the model that it was trained for"
 
 
-def _parameters_b(config: Mapping[str, Any], weight_bytes: int | None) -> float | None:
+def _parameters_b(config: JsonView, weight_bytes: int | None) -> float | None:
     """Billions of parameters, by the bytes of their type; None where either is unknown."""
     width = _WIDTHS.get(str(config.get("dtype") or config.get("torch_dtype")))
     return weight_bytes / width / 1e9 if weight_bytes and width else None
 
 
-def _name(config: Mapping[str, Any]) -> str | None:
+def _name(config: JsonView) -> str | None:
     """``_name_or_path`` where it is a repository; training scripts often leave a path of their own machine there."""
     name = config.get("_name_or_path")
     return name if isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) else None
@@ -216,7 +216,7 @@ def _whole(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _quantization(quantized: Mapping[str, Any]) -> str | None:
+def _quantization(quantized: JsonView) -> str | None:
     """``none``, or the method named; compressed-tensors with its schemes, as in ``compressed-tensors float w8a8``, and
     None where it says none.
     """
@@ -251,7 +251,7 @@ _NO_TEXT = re.compile(
 )
 
 
-def _no_text(config: Mapping[str, Any]) -> str | None:
+def _no_text(config: JsonView) -> str | None:
     """The class of a configuration that generates no text; empty for another, None where it names none."""
     names = config.get("architectures") or config.get("_class_name")
     classes = (
@@ -264,12 +264,12 @@ def _no_text(config: Mapping[str, Any]) -> str | None:
     return next((name for name in classes if _NO_TEXT.fullmatch(name)), "") if classes else None
 
 
-def _dtype(config: Mapping[str, Any]) -> str | None:
+def _dtype(config: JsonView) -> str | None:
     value = config.get("dtype") or config.get("torch_dtype")
     return value.removeprefix("torch.") if isinstance(value, str) else None
 
 
-def _kv_dtype(quantized: Mapping[str, Any]) -> str | None:
+def _kv_dtype(quantized: JsonView) -> str | None:
     """The KV cache's dtype a quantised checkpoint brings: compressed-tensors' scheme, or ModelOpt's name."""
     scheme = quantized.get("kv_cache_scheme")
     if (
@@ -282,7 +282,7 @@ def _kv_dtype(quantized: Mapping[str, Any]) -> str | None:
     return name.lower() if isinstance(name, str) else None
 
 
-def _trained_for(config: Mapping[str, Any]) -> str | None:
+def _trained_for(config: JsonView) -> str | None:
     """The target a head's configuration names: speculators' verifier, or one of the keys other trainers write."""
     verifier = (config.get("speculators_config") or {}).get("verifier") or {}
     named = [verifier.get("name_or_path"), *(config.get(key) for key in _TARGETS)]
@@ -297,13 +297,13 @@ def _map_rows(tensors: Mapping[str, tuple[int, ...]] | None) -> int | None:
     return None
 
 
-def _names_mask_token(config: Mapping[str, Any]) -> bool:
+def _names_mask_token(config: JsonView) -> bool:
     part = config.get("dflash_config")
     inside = isinstance(part, Mapping) and "mask_token_id" in part
     return inside or any(config.get(key) is not None for key in _MASK_KEYS)
 
 
-def _block_size(config: Mapping[str, Any]) -> int | None:
+def _block_size(config: JsonView) -> int | None:
     part = config.get("dflash_config")
     inside = part.get("block_size") if isinstance(part, Mapping) else None
     return (
@@ -313,7 +313,7 @@ def _block_size(config: Mapping[str, Any]) -> int | None:
     )
 
 
-def _mtp_layers(config: Mapping[str, Any]) -> int | None:
+def _mtp_layers(config: JsonView) -> int | None:
     """Return the number of MTP layers that the configuration names, at the top or in a part; None when unknown."""
     parts = (config, config.get("text_config"), config.get("mtp_config"))
     named = [part.get(key) for part in parts if isinstance(part, Mapping) for key in _MTP_KEYS]
@@ -338,7 +338,7 @@ _RECURRENT = {
 }
 
 
-def _recurrent(config: Mapping[str, Any]) -> str:
+def _recurrent(config: JsonView) -> str:
     """Return ``kda``, ``gdn`` or ``mamba2`` by the keys of the layers that keep a state, else ``none``."""
     layers = config.get("layer_types")
     if isinstance(layers, list) and all(
@@ -361,7 +361,7 @@ def _template_thinks(template: str) -> bool | None:
 
 
 def _draft_kind(
-    config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]] | None = None
+    config: JsonView, tensors: Mapping[str, tuple[int, ...]] | None = None
 ) -> str | None:
     declared = str(config.get("speculators_model_type") or "")
     variant = next(

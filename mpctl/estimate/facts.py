@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.estimate.checkpoint import ModelFacts
 from mpctl.estimate.memory import DEFAULT_UTILISATION, read_log
 from mpctl.estimate.shape import Shape, model_shape
+from mpctl.json_types import Json
 from mpctl.manifest import EngineCommand, Service, plain_secrets
 from mpctl.methods import Finding, ServiceFacts, from_config, parse_version
 from mpctl.methods.preflight.known_bad import shipped_known_bad
@@ -251,7 +251,7 @@ def running_findings(
 ) -> tuple[Finding, ...]:
     """Return what is known to fail of the speculation that a service runs; nothing where it cannot be read."""
     try:
-        config: dict[str, Any] | None = service.speculation()
+        config: Json | None = service.speculation()
         if config is None:
             return ()
         facts = facts_of(service, engine_version=engine_version, target=target)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mpctl.estimate.shape import GIB, Shape
+from mpctl.json_types import Json
 from mpctl.methods.preflight.preflight_rule import Finding
 
 SOURCE = "pool = KV bytes / (target + draft KV per token); seven logged pools within 0.3 % (tomasruizt/vllm-scripts)"
@@ -355,7 +355,7 @@ def compare_with_log(estimate: Estimate | None, log_text: str) -> str | None:
     return f"KV pool {tokens:,} tokens by the engine's log, {estimate.after.text('tokens')} estimated: {off}"
 
 
-def pool_record(memory: Estimate | None) -> dict[str, Any] | None:
+def pool_record(memory: Estimate | None) -> Json | None:
     """The KV pool in tokens without and with the draft, from the pessimistic to the optimistic end."""
     if memory is None:
         return None

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
 
-Json = Mapping[str, Any]
+from mpctl.json_types import JsonView
+
 Amounts = dict[str, Decimal]
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")  # counted with and without the prefix "requests."
 _REQUIRED = ("cpu", "memory")  # a quota of these refuses a container that names none
@@ -20,13 +20,16 @@ _SUFFIXES = {
 }
 
 
-def requested(pod: Json) -> Amounts:
+def requested(pod: JsonView) -> Amounts:
     """Return the requests of a pod, as the scheduler counts them."""
     return _total(_with_defaults(pod, ()), "requests")
 
 
 def exceeded_quotas(
-    quotas: Iterable[Json], ranges: Sequence[Json], pods: Sequence[Json], objects: Mapping[str, int]
+    quotas: Iterable[JsonView],
+    ranges: Sequence[JsonView],
+    pods: Sequence[JsonView],
+    objects: Mapping[str, int],
 ) -> Iterator[str]:
     """Name each quota that has no room, with the amounts of each resource that is short."""
     defaulted = [_with_defaults(pod, ranges) for pod in pods]
@@ -59,7 +62,7 @@ def exceeded_quotas(
             yield f"ResourceQuota {quota['metadata']['name']} has no room for {what}: {', '.join(short)}"
 
 
-def exceeded_limits(ranges: Sequence[Json], pods: Sequence[Json]) -> Iterator[str]:
+def exceeded_limits(ranges: Sequence[JsonView], pods: Sequence[JsonView]) -> Iterator[str]:
     """Name each limit of a container or a pod that a pod does not keep."""
     violations: dict[str, None] = {}
     for pod in (_with_defaults(pod, ranges) for pod in pods):
@@ -81,7 +84,7 @@ def exceeded_limits(ranges: Sequence[Json], pods: Sequence[Json]) -> Iterator[st
     yield from violations
 
 
-def _beyond(item: Json, resources: Json) -> Iterator[str]:
+def _beyond(item: JsonView, resources: JsonView) -> Iterator[str]:
     for bound, field, sign in (("max", "limits", 1), ("min", "requests", -1)):
         for name, limit in (item.get(bound) or {}).items():
             value = (resources.get(field) or {}).get(name)
@@ -89,13 +92,13 @@ def _beyond(item: Json, resources: Json) -> Iterator[str]:
                 yield f"{field}.{name} {_text(name, amount(value))}, {bound} {_text(name, amount(limit))}"
 
 
-def _with_defaults(pod: Json, ranges: Sequence[Json]) -> Json:
+def _with_defaults(pod: JsonView, ranges: Sequence[JsonView]) -> JsonView:
     """The pod as LimitRanger and the API server's own defaults leave it."""
     items = [
         i for r in ranges for i in r["spec"].get("limits") or [] if i.get("type") == "Container"
     ]
 
-    def filled(container: Json) -> Json:
+    def filled(container: JsonView) -> JsonView:
         resources = container.get("resources") or {}
         limits, requests = (
             dict(resources.get("limits") or {}),
@@ -111,7 +114,7 @@ def _with_defaults(pod: Json, ranges: Sequence[Json]) -> Json:
     return {**pod, **{field: [filled(c) for c in pod.get(field) or []] for field in fields}}
 
 
-def _pod_amounts(pod: Json) -> Amounts:
+def _pod_amounts(pod: JsonView) -> Amounts:
     """Return what a quota counts of one pod."""
     amounts: Amounts = {"pods": Decimal(1), "count/pods": Decimal(1)}
     for name, value in _total(pod, "requests").items():
@@ -124,7 +127,7 @@ def _pod_amounts(pod: Json) -> Amounts:
     return amounts
 
 
-def _total(pod: Json, field: str) -> Amounts:
+def _total(pod: JsonView, field: str) -> Amounts:
     """Requests or limits of a pod: of its containers and sidecars together, or of one that runs before them."""
     largest: Amounts = {}
     sidecars: Amounts = {}
@@ -160,14 +163,14 @@ def total(parts: Iterable[Amounts]) -> Amounts:
     return amounts
 
 
-def _of(owner: Json, field: str) -> Amounts:
+def _of(owner: JsonView, field: str) -> Amounts:
     return {
         name: amount(value)
         for name, value in ((owner.get("resources") or {}).get(field) or {}).items()
     }
 
 
-def _unnamed(pod: Json, key: str) -> Iterator[str]:
+def _unnamed(pod: JsonView, key: str) -> Iterator[str]:
     """Containers without a resource that a quota requires every container to name."""
     field, _, name = key.rpartition(".")
     if name not in _REQUIRED or field not in ("", "requests", "limits"):
@@ -178,7 +181,7 @@ def _unnamed(pod: Json, key: str) -> Iterator[str]:
             yield str(container.get("name"))
 
 
-def _scopes(quota: Json) -> Iterator[tuple[str, str, list[str]]]:
+def _scopes(quota: JsonView) -> Iterator[tuple[str, str, list[str]]]:
     spec = quota["spec"]
     for scope in spec.get("scopes") or []:
         yield scope, "Exists", []
@@ -186,7 +189,7 @@ def _scopes(quota: Json) -> Iterator[tuple[str, str, list[str]]]:
         yield item["scopeName"], item["operator"], item.get("values") or []
 
 
-def _in_scope(pod: Json, scope: tuple[str, str, list[str]]) -> bool:
+def _in_scope(pod: JsonView, scope: tuple[str, str, list[str]]) -> bool:
     """Return whether a quota of the scope counts the pod. A scope that says nothing of pods here counts none."""
     name, operator, values = scope
     if name == "PriorityClass":

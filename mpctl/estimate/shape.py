@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any
+
+from mpctl.json_types import Json, JsonView
 
 GIB = 2**30
 # Keys of config.json that say that some layers keep a window, a state or a compressed form instead of all keys and
@@ -97,7 +98,7 @@ class Shape:
         return 2 * self.layers * heads * self.head_dim * element_bytes
 
 
-def shape_of(config: Mapping[str, Any]) -> Shape | None:
+def shape_of(config: JsonView) -> Shape | None:
     """The shape a ``config.json`` describes, None where a dimension is missing or is no whole number.
 
     A speculators checkpoint keeps its layer's dimensions under ``transformer_layer_config``, a multimodal model the
@@ -141,7 +142,7 @@ def _listed_as(shape: Shape) -> Shape:
     return shape
 
 
-def _is_hybrid(config: Mapping[str, Any]) -> bool:
+def _is_hybrid(config: JsonView) -> bool:
     """Return whether some layers keep a window or a state. A window counts unless it is off, as in Qwen2."""
     kinds = config.get("layer_types")
     mixed = isinstance(kinds, list) and any(kind != "full_attention" for kind in kinds)
@@ -149,17 +150,17 @@ def _is_hybrid(config: Mapping[str, Any]) -> bool:
     return mixed or bool(window) or any(config.get(key) for key in _HYBRID_KEYS)
 
 
-def _whole(config: Mapping[str, Any], key: str) -> int | None:
+def _whole(config: JsonView, key: str) -> int | None:
     value = config.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 @cache
-def _table() -> dict[str, Any]:
+def _table() -> Json:
     import yaml
 
     text = (resources.files("mpctl.estimate") / "models.yaml").read_text(encoding="utf-8")
-    table: dict[str, Any] = yaml.safe_load(text)
+    table: Json = yaml.safe_load(text)
     return table
 
 

@@ -11,15 +11,14 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.experiment.answers import OWN, Ask
 from mpctl.experiment.prompt_files import Chat, Prompt, body_of, built_in_prompts, text_of
 from mpctl.experiment.workload import Workload
-
-Json = Mapping[str, Any]
+from mpctl.json_types import Json, JsonView
 
 QUICK, FULL, OFF = "quick", "full", "off"
 FIDELITIES = (QUICK, FULL, OFF)
@@ -67,7 +66,7 @@ _STATES = ("new", "checked", "repaired", "scrapped")
 _COLOURS = ("blue", "green", "grey", "red", "white", "yellow")
 
 
-def _object(**properties: Json) -> dict[str, Any]:
+def _object(**properties: JsonView) -> Json:
     """A schema of an object with exactly these properties."""
     return {
         "type": "object",
@@ -79,7 +78,7 @@ def _object(**properties: Json) -> dict[str, Any]:
 
 _TEXT, _FLAG = {"type": "string"}, {"type": "boolean"}
 _COUNT = {"type": "integer", "minimum": 0, "maximum": 999}
-_TOOLS: dict[str, Json] = {
+_TOOLS: dict[str, JsonView] = {
     "book_room": _object(
         room={"type": "string", "enum": list(_ROOMS)},
         people={"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 4},
@@ -97,7 +96,7 @@ _TOOLS: dict[str, Json] = {
 }
 
 
-def _arguments(pick: _Picker, tool: str) -> dict[str, Any]:
+def _arguments(pick: _Picker, tool: str) -> Json:
     match tool:
         case "book_room":
             people = pick.some(_PEOPLE, pick.between(1, 3))
@@ -115,7 +114,7 @@ def _arguments(pick: _Picker, tool: str) -> dict[str, Any]:
     }
 
 
-def _call(pick: _Picker, number: int) -> dict[str, Any]:
+def _call(pick: _Picker, number: int) -> Json:
     """A request for one call, every fourth time for two, with one to four tools to choose from."""
     tools = pick.some(tuple(_TOOLS), pick.between(1, len(_TOOLS)))
     wanted = tools[: 2 if number % 4 == 3 else 1]
@@ -143,7 +142,7 @@ def _call(pick: _Picker, number: int) -> dict[str, Any]:
     }
 
 
-def _document(pick: _Picker, number: int) -> dict[str, Any]:
+def _document(pick: _Picker, number: int) -> Json:
     """A request for a JSON document of a schema; every second is nested."""
     part = _arguments(pick, "record_part")
     if number % 2:
@@ -178,7 +177,7 @@ def _rules(pick: _Picker, size: int) -> list[str]:
     return lines
 
 
-def _session(pick: _Picker, size: int, turns: int) -> list[dict[str, Any]]:
+def _session(pick: _Picker, size: int, turns: int) -> list[Json]:
     """Turns on one prefix; the first is asked again at the end, when others have used and evicted its blocks."""
     lines = _rules(pick, size)
     system = {"role": "system", "content": "The rules of the store:\n" + "\n".join(lines)}
@@ -187,7 +186,7 @@ def _session(pick: _Picker, size: int, turns: int) -> list[dict[str, Any]]:
     return [{"messages": [system, *_said(text)]} for text in (*repeats, repeats[0])]
 
 
-def _needle(pick: _Picker, size: int) -> dict[str, Any]:
+def _needle(pick: _Picker, size: int) -> Json:
     """A long text with one line to copy."""
     lines = _rules(pick, size)
     code = f"{pick.between(1000, 9999)}-{pick.between(1000, 9999)}"
@@ -206,22 +205,22 @@ def _built_in(name: str) -> tuple[Prompt, ...]:
     return prompts
 
 
-def _said(text: str) -> list[dict[str, Any]]:
+def _said(text: str) -> list[Json]:
     return [{"role": "user", "content": text}]
 
 
-def hot_prefix(prompts: Iterable[Prompt]) -> dict[str, Any]:
+def hot_prefix(prompts: Iterable[Prompt]) -> Json:
     """The beginning that most of the prompts with one share: their system messages and tools; empty without any."""
     heads = Counter(
         json.dumps(head, sort_keys=True)
         for p in prompts
         if isinstance(p, Chat) and (head := _head(p))
     )
-    prefix: dict[str, Any] = json.loads(heads.most_common(1)[0][0]) if heads else {}
+    prefix: Json = json.loads(heads.most_common(1)[0][0]) if heads else {}
     return prefix
 
 
-def _head(prompt: Chat) -> dict[str, Any]:
+def _head(prompt: Chat) -> Json:
     body = prompt.body
     first = list(
         itertools.takewhile(lambda m: m.get("role") in ("system", "developer"), body["messages"])
@@ -230,7 +229,7 @@ def _head(prompt: Chat) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if part}
 
 
-def sentinels_of(prefix: Mapping[str, Any]) -> tuple[Ask, ...]:
+def sentinels_of(prefix: JsonView) -> tuple[Ask, ...]:
     """Requests of which the watch asks some, behind a :func:`hot_prefix` whose blocks in the prefix cache they share:
     files of code, generated for mpctl, to be copied, so that hardly any token of an answer is near a tie.
     No tool is called: a grammar would hold the answer."""

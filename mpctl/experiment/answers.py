@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Self
 
+from mpctl.json_types import JsonView
 from mpctl.records import Record
 
 OWN = "own"  # the kind of requests that are users', of a file or a log
@@ -60,7 +61,7 @@ _RESHAPING = (
 )
 
 
-def has_grammar(body: Mapping[str, Any]) -> bool:
+def has_grammar(body: JsonView) -> bool:
     """Return whether a request asks for answers of a form."""
     return any(
         value and (name in GRAMMAR or name.startswith("guided_")) for name, value in body.items()
@@ -76,7 +77,7 @@ class Ask:
     """
 
     kind: str
-    body: Mapping[str, Any]
+    body: JsonView
     max_tokens: int
     temperature: float = 0.0
     top_p: float = 1.0

@@ -19,6 +19,7 @@ from mpctl import safe_text
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
 from mpctl.experiment.prompt_files import Chat, Prompt, text_of
+from mpctl.json_types import Json, JsonView
 from mpctl.records import Record, decode, form
 
 _ENCODING = "gzip+base64"
@@ -65,7 +66,7 @@ class LoadResult:
         """Number of parts of answers that arrived."""
         return sum(1 + len(request.gaps_s) for request in self.requests if request.ttft_s)
 
-    def packed(self) -> dict[str, Any]:
+    def packed(self) -> Json:
         """Return a small JSON object with the times. Texts are left out: they may be users'; a block has their
         digests."""
         import msgspec
@@ -185,7 +186,7 @@ class Block(Record):
         return self.output_tokens / self.duration_s
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Block:
+    def from_record(cls, record: JsonView) -> Block:
         """Read the value that :meth:`to_record` wrote.
 
         Raises:

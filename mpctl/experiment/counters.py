@@ -21,7 +21,9 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mpctl.json_types import Json
 
 if TYPE_CHECKING:
     from prometheus_client.samples import Sample
@@ -161,7 +163,7 @@ class Counters:
                     counts = buckets[_BUCKETS_OF[sample.name]]
                     counts[bound] = counts.get(bound, 0.0) + _finite(sample.name, sample.value)
         histograms = {field: tuple(sorted(counts.items())) for field, counts in buckets.items()}
-        values: dict[str, Any] = {**sums, **histograms}
+        values: Json = {**sums, **histograms}
         return cls(
             per_position=tuple(positions[i] for i in sorted(positions)),
             tokens_by_engine=tuple(value for _, value in sorted(engines)),
@@ -311,7 +313,7 @@ class Window:
         positions = tuple(
             sum(w.per_position[i] for w in windows if i < len(w.per_position)) for i in range(width)
         )
-        sums: dict[str, Any] = {}
+        sums: Json = {}
         for name in (*_PLAIN_FIELDS, *_TIME_FIELDS, *_PREFIX_FIELDS, *_SPEC_FIELDS):
             values = [getattr(w, name) for w in windows]
             sums[name] = None if any(v is None for v in values) else sum(values)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import resources
@@ -23,6 +23,7 @@ from typing import Any
 from mpctl import bounded
 from mpctl.errors import InputError
 from mpctl.experiment.answers import GRAMMAR, has_grammar
+from mpctl.json_types import Json, JsonView
 
 _AT_ONCE = 8
 _LEVELS = 100  # of nesting in a request; what reads it later recurses
@@ -144,14 +145,14 @@ class Chat:
     text: str
 
     @classmethod
-    def of(cls, body: Mapping[str, Any]) -> Chat:
+    def of(cls, body: JsonView) -> Chat:
         """Return the request of a body."""
         return cls(json.dumps(body, sort_keys=True, ensure_ascii=False))
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> Json:
         """The body of the request."""
-        body: dict[str, Any] = json.loads(self.text)
+        body: Json = json.loads(self.text)
         return body
 
 
@@ -391,7 +392,7 @@ def _requests(record: Any, *, nested: bool) -> _Session:
     return _Session("chat", [prompt], unsent)
 
 
-def _fields(record: Mapping[str, Any]) -> str:
+def _fields(record: JsonView) -> str:
     """The fields of a record of another format, whose names may be anything."""
     named = ", ".join(f"{name:.40}" for name in [*record][:_FIELDS])
     return (
@@ -399,7 +400,7 @@ def _fields(record: Mapping[str, Any]) -> str:
     )
 
 
-def _instruction(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _instruction(record: JsonView) -> list[Json]:
     """The messages of an instruction with its input, as Alpaca has them, and with its history."""
     parts = _text(record["instruction"], "instruction"), record.get("input")
     text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
@@ -416,7 +417,7 @@ def _instruction(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"role": role, "content": content} for role, content in (*earlier, ("user", text))]
 
 
-def _settings(record: Mapping[str, Any], *, nested: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _settings(record: JsonView, *, nested: bool) -> tuple[Json, tuple[str, ...]]:
     """The settings of a request, which every turn of it is sent with, and the names of those that are not sent."""
     sent = {
         name: value
@@ -438,7 +439,7 @@ def _settings(record: Mapping[str, Any], *, nested: bool) -> tuple[dict[str, Any
     return sent, tuple(name for name in unsent if record[name] is not None and name not in sent)
 
 
-def _tools(tools: Any) -> list[dict[str, Any]]:
+def _tools(tools: Any) -> list[Json]:
     """The tools of a request; trainers write them as a text, and without their type."""
     listed = _parsed(tools)
     if not isinstance(listed, list) or not all(isinstance(tool, dict) for tool in listed):
@@ -475,7 +476,7 @@ def _text(value: Any, name: str) -> str:
 
 
 def _conversation(
-    listed: Sequence[Any], settings: Mapping[str, Any], unsent: tuple[str, ...], name: str
+    listed: Sequence[Any], settings: JsonView, unsent: tuple[str, ...], name: str
 ) -> _Session:
     """A request per turn of the user or a tool. A list of messages that ends with one is a request as it was sent;
     of questions without answers only the first is asked, which needs no answer of the model under test."""
@@ -502,7 +503,7 @@ def _conversation(
     return _Session(kind, [_request(messages[: end + 1], settings) for end in ends], unsent)
 
 
-def _asks(message: Mapping[str, Any]) -> bool:
+def _asks(message: JsonView) -> bool:
     """Return whether a message is a result of a tool or a question with a text."""
     content = message["content"]
     texts = [content] if isinstance(content, str) else [part["text"] for part in content or ()]
@@ -511,12 +512,12 @@ def _asks(message: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_last(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
+def _is_last(messages: Sequence[JsonView], index: int) -> bool:
     """Return whether an answer follows, or nothing: several results of tools are one turn."""
     return index + 1 == len(messages) or messages[index + 1]["role"] == "assistant"
 
 
-def _message(message: Any, name: str) -> dict[str, Any]:
+def _message(message: Any, name: str) -> Json:
     if name == "turns" and isinstance(message, str):
         message = {"role": "user", "content": message}
     if not isinstance(message, dict):
@@ -539,7 +540,7 @@ def _message(message: Any, name: str) -> dict[str, Any]:
     return {"role": role, **fields, "content": _content(content, name)}
 
 
-def _content(content: Any, name: str) -> str | list[dict[str, Any]]:
+def _content(content: Any, name: str) -> str | list[Json]:
     """The text of a message, or its parts if all are texts; a log has null for an answer that was cut off."""
     if content is None or isinstance(content, str):
         return content or ""
@@ -551,7 +552,7 @@ def _content(content: Any, name: str) -> str | list[dict[str, Any]]:
     return [{"type": "text", "text": part["text"]} for part in content]
 
 
-def _calls(call: Any, name: str) -> list[dict[str, Any]]:
+def _calls(call: Any, name: str) -> list[Json]:
     """The tool calls of a message, of the form in which trainers and earlier versions of the API write them."""
     parsed = _parsed(call)
     calls = parsed if isinstance(parsed, list) else [parsed]
@@ -570,12 +571,12 @@ def _calls(call: Any, name: str) -> list[dict[str, Any]]:
     return [{"id": "", "type": "function", "function": function} for function in functions]
 
 
-def _with_ids(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_ids(messages: Sequence[Json]) -> list[Json]:
     """The messages with an id for each call that has none, and for the result that follows it."""
-    numbered, waiting = list[dict[str, Any]](), list[str]()
+    numbered, waiting = list[Json](), list[str]()
     for number, message in enumerate(messages):
         calls = message.get("tool_calls")
-        added: dict[str, Any] = {}
+        added: Json = {}
         if isinstance(calls, list) and all(
             isinstance(call, dict) and call.get("id") == "" for call in calls
         ):
@@ -591,7 +592,7 @@ def _with_ids(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return numbered
 
 
-def _request(messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Prompt:
+def _request(messages: Sequence[JsonView], settings: JsonView) -> Prompt:
     (only, *following) = messages
     if (
         not following
@@ -603,7 +604,7 @@ def _request(messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any])
     return Chat.of({"messages": list(messages), **settings})
 
 
-def body_of(prompt: Prompt) -> dict[str, Any]:
+def body_of(prompt: Prompt) -> Json:
     """The body of the request that a prompt of the workload stands for: its messages and settings."""
     return (
         prompt.body

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from mpctl.experiment.answers import Answer, Ask, Pair
 from mpctl.experiment.arm import NO_TEXT
 from mpctl.experiment.block import Block, LoadResult, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.prompt_files import Prompt, body_of
+from mpctl.json_types import JsonView
 
 _Key = tuple[str, str, int]  # arm, cell, round
 
@@ -59,9 +59,7 @@ class RoundAnswers:
                 pairs.append(Pair(number, ask, base, cand))
         return pairs
 
-    def _answers(
-        self, block: Block, bodies: Sequence[Mapping[str, Any]], max_tokens: int
-    ) -> list[Answer]:
+    def _answers(self, block: Block, bodies: Sequence[JsonView], max_tokens: int) -> list[Answer]:
         received = self._received.get((block.arm, block.cell.key, block.repeat)) or [
             _Received()
         ] * len(block.samples)

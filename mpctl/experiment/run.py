@@ -18,6 +18,7 @@ from mpctl.experiment.block import BASELINE, CANDIDATE, Block, require_figures
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
 from mpctl.experiment.variants import Variant
+from mpctl.json_types import Json, JsonView
 from mpctl.methods import Spec
 from mpctl.records import Record, decode, encode, form
 from mpctl.stats.sequential import MOST_LOOKS
@@ -134,7 +135,7 @@ class Calibration(Record):
         return self.slowdown > _SATURATED and 0 < _BUSY * self.chunks_per_s < chunks_per_s
 
 
-def _arm_records(arms: Mapping[str, ArmConditions]) -> dict[str, Any]:
+def _arm_records(arms: Mapping[str, ArmConditions]) -> Json:
     return {name: arm.to_record() for name, arm in arms.items()}
 
 
@@ -142,7 +143,7 @@ def _read_arms(records: Any) -> dict[str, ArmConditions]:
     return {name: ArmConditions.from_record(record) for name, record in records.items()}
 
 
-def _block_records(blocks: tuple[Block, ...]) -> list[dict[str, Any]]:
+def _block_records(blocks: tuple[Block, ...]) -> list[Json]:
     return [block.to_record() for block in blocks]
 
 
@@ -152,7 +153,7 @@ def _read_blocks(records: Any) -> tuple[Block, ...]:
     return tuple(_read_block(number, record) for number, record in enumerate(records, start=1))
 
 
-def _read_block(number: int, record: dict[str, Any]) -> Block:
+def _read_block(number: int, record: Json) -> Block:
     try:
         return Block.from_record(record)
     except (InputError, ValueError) as error:
@@ -205,12 +206,12 @@ class Run:
         """Return the blocks of one cell, in the order they were measured."""
         return tuple(b for b in self.blocks if b.cell == cell)
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """Return a JSON object with apiVersion and kind."""
         return {"apiVersion": API_VERSION, "kind": "Run", **encode(self)}
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any], *, file: str | None = None) -> Run:
+    def from_record(cls, record: JsonView, *, file: str | None = None) -> Run:
         """Read the value that :meth:`to_record` wrote.
 
         Raises:

@@ -11,10 +11,10 @@ import hashlib
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import Chat, Prompt, body_of, built_in_prompts, text_of
+from mpctl.json_types import Json
 from mpctl.records import Record
 
 _SOURCES = ("edits", "rag")  # the sets whose prompts bring a file or a report of their own
@@ -66,7 +66,7 @@ class Variant(Record):
         )
 
     def _sent(self, prompt: Prompt) -> Prompt:
-        overrides: dict[str, Any] = {"model": self.adapter} if self.adapter else {}
+        overrides: Json = {"model": self.adapter} if self.adapter else {}
         if self.thinking is not None:
             overrides["chat_template_kwargs"] = {"enable_thinking": self.thinking}
         return Chat.of({**body_of(prompt), **overrides}) if overrides else prompt

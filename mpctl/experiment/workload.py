@@ -25,6 +25,7 @@ from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell, check_traffic
 from mpctl.experiment.prompt_files import Prompt, text_of
 from mpctl.experiment.variants import Variant
+from mpctl.json_types import Json
 from mpctl.records import Record, encode, form
 from mpctl.stats.sequential import FEWEST, FIRST_LOOK
 
@@ -118,7 +119,7 @@ def share_alike(prompts: tuple[Prompt, ...]) -> float:
     return alike / len(compared) if compared else 0.0
 
 
-def _without_prompts(traffic: tuple[Traffic, ...]) -> list[dict[str, Any]]:
+def _without_prompts(traffic: tuple[Traffic, ...]) -> list[Json]:
     records = [encode(kind.without_prompts()) for kind in traffic]
     return [
         {name: value for name, value in record.items() if name != "notes"} for record in records

@@ -14,6 +14,7 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.experiment.answers import Answer, Ask, Pair
+from mpctl.json_types import Json
 
 ALPHA = 0.005  # one-sided, of each kind of invalid answers; eight against none decide
 _PERIOD, _LOOP = 16, 24  # tokens
@@ -74,7 +75,7 @@ def _document_schemas(wanted: Any) -> list[Any]:
     return [named.get("schema") or {} if isinstance(named, Mapping) else named]
 
 
-def _functions(ask: Ask) -> dict[str, Any]:
+def _functions(ask: Ask) -> Json:
     """Return the schemas of the functions' arguments by name. Tools of other types (web_search, mcp, custom) have
     none."""
     functions = (tool.get("function") for tool in ask.body.get("tools") or ())

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mpctl import formatting
 from mpctl.experiment.counters import Window
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome, judge_estimate
+from mpctl.json_types import Json
 from mpctl.stats.confidence import Interval, quotient_interval, share_interval
 
 # Drafts of one answer resemble each other, so an interval over a handful of them would be too narrow.
@@ -84,7 +84,7 @@ class FirstPosition:
         """Return the error for a draft that does not fit."""
         return f"draft {draft} does not match target {target}: {self.describe()}"
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """Return a JSON object for the ledger."""
         return {
             "drafts": self.drafts,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from mpctl.errors import InputError
+from mpctl.json_types import Json, JsonView
 from mpctl.stats.sequential import Spending
 from mpctl.yaml_lines import document
 
@@ -322,7 +323,7 @@ class Policy:
     @classmethod
     def from_record(
         cls,
-        record: Mapping[str, Any],
+        record: JsonView,
         *,
         file: str | None = None,
         lines: Mapping[str, int] | None = None,
@@ -366,7 +367,7 @@ class Policy:
             {str(name): value for name, value in node.body.items()}, file=file, lines=lines
         )
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """Return a JSON object."""
         return dict(self.__dict__)
 

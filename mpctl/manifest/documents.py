@@ -19,7 +19,7 @@ from mpctl.manifest.kinds.model_deployment import MODEL_DEPLOYMENT
 from mpctl.manifest.kinds.pods import RUNTIMES, WORKLOADS
 from mpctl.manifest.kinds.vllm_runtime import VLLM_RUNTIME
 from mpctl.manifest.service import Origin, Service
-from mpctl.manifest.speculation.setting import Json
+from mpctl.manifest.speculation.setting import JsonValue
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Mapping, parse, resolve
 
@@ -183,7 +183,7 @@ def _load_again(text: str, file: str, name: str | None, runtimes: bool) -> tuple
     return load(text, file=file, name=name, runtimes=runtimes)
 
 
-def speculation_of(argv: Sequence[str]) -> dict[str, Json] | None:
+def speculation_of(argv: Sequence[str]) -> dict[str, JsonValue] | None:
     """Return the speculative setting that an engine was started with; None when there is none.
 
     ``argv``: of the engine's process, or command and arguments of its container.

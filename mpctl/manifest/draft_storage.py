@@ -12,13 +12,13 @@ import copy
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 from mpctl.manifest.kinds.inference_service import MOUNT
 from mpctl.manifest.service import Service
 from mpctl.manifest.speculation.editor import Editor
-from mpctl.manifest.speculation.setting import Json
+from mpctl.manifest.speculation.setting import JsonValue
 from mpctl.manifest.text import yaml_tree as tree
 from mpctl.manifest.text.entries import add_item, cut_item, cut_lines, item_text
 from mpctl.manifest.text.list_items import content_end, eol_of, line_end, line_start
@@ -27,7 +27,7 @@ from mpctl.manifest.text.yaml_tree import at, contents
 
 DRAFT_MOUNT = "/mnt/mpctl/draft"
 VOLUME = "mpctl-draft"
-Change = Callable[[dict[str, Any], dict[str, Any]], None]
+Change = Callable[[Json, Json], None]
 Home = tuple[
     View, View, int
 ]  # the mapping of a pod, that of the engine in it, and the number of their document
@@ -48,7 +48,7 @@ def with_entry(service: Service, uri: str) -> Service:
     if present is not None:
         _append(editor, present, entry)
 
-        def change(spec: dict[str, Any], home: dict[str, Any]) -> None:
+        def change(spec: Json, home: Json) -> None:
             spec["storageUris"].append(entry)
     else:
         present_uri = _storage_uri(predictor)
@@ -57,7 +57,7 @@ def with_entry(service: Service, uri: str) -> Service:
             editor, predictor, present_uri, [uri_entry for uri_entry in (first, entry) if uri_entry]
         )
 
-        def change(spec: dict[str, Any], home: dict[str, Any]) -> None:
+        def change(spec: Json, home: Json) -> None:
             for holder in (spec, spec.get("model") or {}):
                 holder.pop("storageUri", None)
             spec["storageUris"] = [uri_entry for uri_entry in (first, entry) if uri_entry]
@@ -88,7 +88,7 @@ def with_claim(service: Service, claim: str, sub_path: str) -> Service:
         else:
             _append(editor, present, item)
 
-    def change(spec: dict[str, Any], container: dict[str, Any]) -> None:
+    def change(spec: Json, container: Json) -> None:
         spec.setdefault("volumes", []).append(volume)
         container.setdefault("volumeMounts", []).append(mount)
 
@@ -111,7 +111,7 @@ def without_draft(service: Service) -> Service:
     if not editor.cuts:
         return service
 
-    def change(spec: dict[str, Any], container: dict[str, Any]) -> None:
+    def change(spec: Json, container: Json) -> None:
         _drop(spec, "storageUris", "mountPath", DRAFT_MOUNT)
         _drop(spec, "volumes", "name", VOLUME)
         _drop(container, "volumeMounts", "name", VOLUME)
@@ -119,7 +119,7 @@ def without_draft(service: Service) -> Service:
     return _verified(service, editor, change)
 
 
-def with_speculation(service: Service, config: Mapping[str, Json] | None) -> Service:
+def with_speculation(service: Service, config: Mapping[str, JsonValue] | None) -> Service:
     """This service with another setting, beside the draft that is staged in it.
 
     Raises:
@@ -148,7 +148,7 @@ def _undoable(before: Service, after: Service) -> Service:
     return after
 
 
-def _drop(home: dict[str, Any], key: str, field: str, value: str) -> None:
+def _drop(home: Json, key: str, field: str, value: str) -> None:
     listed = home.get(key)
     if not isinstance(listed, list):
         return  # a mapping holds nothing of ours
@@ -214,7 +214,7 @@ def _verified(service: Service, editor: Editor, change: Change) -> Service:
     return again
 
 
-def _forget_empty(spec: dict[str, Any], home: dict[str, Any]) -> None:
+def _forget_empty(spec: Json, home: Json) -> None:
     for holder, key in ((spec, "storageUris"), (spec, "volumes"), (home, "volumeMounts")):
         if holder.get(key) == []:
             del holder[key]
@@ -232,7 +232,7 @@ def _storage_uri(predictor: View) -> tuple[View, View] | None:
     return None
 
 
-def _append(editor: Editor, view: View, item: dict[str, Any]) -> None:
+def _append(editor: Editor, view: View, item: Json) -> None:
     """Append an item behind the last, in the list's own form."""
     node = _list(view)
     if not node.items:
@@ -243,7 +243,7 @@ def _append(editor: Editor, view: View, item: dict[str, Any]) -> None:
         editor.cuts.append(add_item(editor.text, view, _lines(item)))
 
 
-def _lines(item: dict[str, Any]) -> list[str]:
+def _lines(item: Json) -> list[str]:
     """The keys of a list's item, one per line; nested values in flow form."""
     return [f"{key}: {_value(value)}" for key, value in item.items()]
 
@@ -256,7 +256,7 @@ def _value(value: object) -> str:
     return json.dumps(value)
 
 
-def _add_list(editor: Editor, home: View, key: str, item: dict[str, Any]) -> None:
+def _add_list(editor: Editor, home: View, key: str, item: Json) -> None:
     """A list of one item under a new key: after the first short entry, so that nothing long is cut in two."""
     node = _mapping(home)
     if any(name.value == key for name, _ in node.entries):
@@ -281,7 +281,7 @@ def _move(
     editor: Editor,
     predictor: View,
     present_uri: tuple[View, View] | None,
-    entries: list[dict[str, Any]],
+    entries: list[Json],
 ) -> None:
     """Write ``storageUris`` above a key of the predictor, in place of the ``storageUri`` at ``present_uri``."""
     node = _mapping(predictor)

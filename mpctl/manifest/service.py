@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 from mpctl.manifest.engine.engine_command import SPECULATIVE, EngineCommand, parse
 from mpctl.manifest.engine.locate import Engine
 from mpctl.manifest.speculation import keyed, rewrite, setting
 from mpctl.manifest.speculation.additional import without_variable
 from mpctl.manifest.speculation.editor import Editor
-from mpctl.manifest.speculation.setting import Json, Style
+from mpctl.manifest.speculation.setting import JsonValue, Style
 from mpctl.manifest.text.view import View
 from mpctl.manifest.text.yaml_tree import Document, at, contents
 
@@ -98,7 +99,7 @@ class Service:
     endpoints: tuple[str, ...] = ()  # ModelServices that route here, or services that use a runtime
     source: ManifestSource | None = field(default=None, repr=False, compare=False)
 
-    def speculation(self) -> dict[str, Json] | None:
+    def speculation(self) -> dict[str, JsonValue] | None:
         """The speculative setting on the command line, typed as vLLM types it; None when there is none.
 
         Raises :class:`InputError` when variables or the shell build it, when it is not valid, or when the pods of one
@@ -155,7 +156,7 @@ class Service:
         return stated_releases([own, *shared])
 
     def with_speculation(
-        self, config: Mapping[str, Json] | None, *, style: Style | None = None
+        self, config: Mapping[str, JsonValue] | None, *, style: Style | None = None
     ) -> Service:
         """This service with ``config`` instead of its setting, or without one when None.
 
@@ -171,7 +172,7 @@ class Service:
         return edited
 
     def _with_setting(
-        self, number: int, wanted: dict[str, Json] | None, style: Style | None
+        self, number: int, wanted: dict[str, JsonValue] | None, style: Style | None
     ) -> Service:
         """This service with another setting of one of its engines."""
         engine = self._engines()[number]
@@ -195,7 +196,9 @@ class Service:
             self._require_exact_undo(edited, number)
         return edited
 
-    def _rewritten(self, number: int, wanted: dict[str, Json] | None, style: Style | None) -> str:
+    def _rewritten(
+        self, number: int, wanted: dict[str, JsonValue] | None, style: Style | None
+    ) -> str:
         """The file with another setting of one engine."""
         engine = self._engines()[number]
         if engine.keyed is not None:
@@ -204,7 +207,7 @@ class Service:
         rewrite.apply(editor, wanted, style)
         return editor.result()
 
-    def _require_json_below(self, wanted: dict[str, Json] | None) -> None:
+    def _require_json_below(self, wanted: dict[str, JsonValue] | None) -> None:
         """Refuse a setting beside one of a shared object that vLLM reads later, or mixes with it: it joins dotted keys
         and --spec-method behind all JSON."""
         flags = [flag for flag in parse(self.runtime_args)[0] if setting.is_speculative(flag)]
@@ -227,7 +230,7 @@ class Service:
                 hint="write every argument on a line of its own, and end every line alike",
             )
 
-    def _require_editable(self, number: int, wanted: dict[str, Json] | None) -> None:
+    def _require_editable(self, number: int, wanted: dict[str, JsonValue] | None) -> None:
         prefill, engine = self._prefill(number), self._engines()[number]
         obstacle = self._source.obstacle if prefill is None else prefill.obstacle
         if obstacle is not None:
@@ -280,7 +283,7 @@ class Service:
                 hint=f"remove it from the {shared}, where every service that uses it loses it",
             )
 
-    def pod_and_container(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    def pod_and_container(self) -> tuple[Json, Json] | None:
         """The data of the pod and of the engine's container; None where presets, a chart or many services have them."""
         if self._source.pod is None or self.kind in (
             "LLMInferenceService",
@@ -301,7 +304,7 @@ class Service:
             raise ValueError("this Service was not made by load()")
         return self.source
 
-    def _verified(self, text: str, wanted: dict[str, Json] | None, number: int) -> Service:
+    def _verified(self, text: str, wanted: dict[str, JsonValue] | None, number: int) -> Service:
         """Read the edited text; refuse it when anything but the setting of one engine came out different."""
         origin, engine = self._source.origin, self._engines()[number]
         try:
@@ -356,7 +359,7 @@ def _texts(data: Any, key: str) -> Iterator[str]:
             yield from _texts(value, key)
 
 
-def _is_runtime(data: dict[str, Any], name: str | None) -> bool:
+def _is_runtime(data: Json, name: str | None) -> bool:
     metadata = data.get("metadata")
     named = isinstance(metadata, dict) and name is not None and metadata.get("name") == name
     return named and str(data.get("kind")).endswith("ServingRuntime")
@@ -377,7 +380,7 @@ def _rest(service: Service, number: int) -> tuple[Service, list[list[str]]]:
 
 
 def _fits(
-    prefill: dict[str, Json] | None, decode: dict[str, Json] | None, argv: tuple[str, ...]
+    prefill: dict[str, JsonValue] | None, decode: dict[str, JsonValue] | None, argv: tuple[str, ...]
 ) -> bool:
     """Return whether decode pods take the KV cache of prefill pods with these settings.
 

@@ -15,7 +15,7 @@ from mpctl.errors import InputError
 from mpctl.methods.keys import INTERNAL, KEYS, LARGE_K, check_combination, check_value
 from mpctl.methods.method import Method
 from mpctl.methods.preflight.preflight_rule import Finding, ordered
-from mpctl.methods.spec import Json, Spec, cli_name
+from mpctl.methods.spec import JsonValue, Spec, cli_name
 from mpctl.methods.table import METHODS, UNMANAGED
 from mpctl.methods.versions import REMOVED
 
@@ -27,7 +27,7 @@ def build(
     *,
     draft: str | None = None,
     sets: Sequence[str] = (),
-    config: Mapping[str, Json] | None = None,
+    config: Mapping[str, JsonValue] | None = None,
 ) -> tuple[Spec, tuple[Finding, ...]]:
     """The spec for ``--spec METHOD``, and what there is to say about it that is no error.
 
@@ -36,7 +36,7 @@ def build(
     row = _method(method)
     if row.name == "none":
         return _nothing(draft, sets, config), ()
-    settings: dict[str, Json] = dict(row.defaults)
+    settings: dict[str, JsonValue] = dict(row.defaults)
     settings.update(_from_config(row, config or {}))
     if draft is not None:
         settings["model"] = _draft(row, draft)
@@ -51,7 +51,7 @@ def build(
     return Spec(name, settings), ordered(_remarks(row, METHODS[name], settings))
 
 
-def parse_config(text: str, *, file: str | None = None) -> dict[str, Json]:
+def parse_config(text: str, *, file: str | None = None) -> dict[str, JsonValue]:
     """The object behind ``--spec-config``; errors carry file, line and column."""
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -80,8 +80,8 @@ def parse_config(text: str, *, file: str | None = None) -> dict[str, Json]:
     return value
 
 
-def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    unique: dict[str, Json] = {}
+def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    unique: dict[str, JsonValue] = {}
     for key, value in pairs:
         if key in unique:
             raise ValueError(f"has the key '{key}' twice")
@@ -89,7 +89,7 @@ def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     return unique
 
 
-def _no_constant(name: str) -> Json:
+def _no_constant(name: str) -> JsonValue:
     raise ValueError(f"has {name}, which is not JSON")
 
 
@@ -126,7 +126,9 @@ def _near(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
-def _nothing(draft: str | None, sets: Sequence[str], config: Mapping[str, Json] | None) -> Spec:
+def _nothing(
+    draft: str | None, sets: Sequence[str], config: Mapping[str, JsonValue] | None
+) -> Spec:
     for value, flag in ((draft, "draft"), (sets, "set"), (config, "spec-config")):
         if value:
             raise InputError("method 'none' takes no settings", field=flag, hint="leave it out")
@@ -146,9 +148,9 @@ def _draft(method: Method, draft: str) -> str:
     return draft
 
 
-def _from_config(method: Method, config: Mapping[str, Json]) -> dict[str, Json]:
+def _from_config(method: Method, config: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """--spec-config with its keys normalised; a method in it must agree with the one asked for."""
-    settings: dict[str, Json] = {}
+    settings: dict[str, JsonValue] = {}
     for raw, value in config.items():
         name = _name(raw)
         if name in settings:
@@ -203,7 +205,7 @@ def _name(raw: str) -> str:
     return name
 
 
-def _set(settings: dict[str, Json], text: str) -> None:
+def _set(settings: dict[str, JsonValue], text: str) -> None:
     """Apply one ``--set key=value``; dots descend into objects."""
     raw, equals, value = text.partition("=")
     if not equals:
@@ -230,8 +232,8 @@ def _set(settings: dict[str, Json], text: str) -> None:
 
 
 def _descend(
-    field: str, into: Mapping[str, Json], path: Sequence[str], value: Json
-) -> dict[str, Json]:
+    field: str, into: Mapping[str, JsonValue], path: Sequence[str], value: JsonValue
+) -> dict[str, JsonValue]:
     step, *path_below = path
     if not step:
         raise InputError("has an empty part between two dots", field=field)
@@ -244,16 +246,16 @@ def _descend(
     return {**into, step: child}
 
 
-def _typed(text: str) -> Json:
+def _typed(text: str) -> JsonValue:
     """true, false, null, numbers, lists and objects as JSON, as vLLM reads its dotted flags; else the text."""
     try:
-        value: Json = json.loads(text, parse_constant=_no_constant)
+        value: JsonValue = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return text
     return value
 
 
-def _remarks(requested: Method, method: Method, settings: Mapping[str, Json]) -> list[Finding]:
+def _remarks(requested: Method, method: Method, settings: Mapping[str, JsonValue]) -> list[Finding]:
     """Findings about settings that are unusual but may be intended."""
     remarks = [_unknown(name) for name in settings if name not in KEYS]
     k = settings.get("num_speculative_tokens")

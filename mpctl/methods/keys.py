@@ -16,7 +16,7 @@ from typing import Literal, TypeGuard
 
 from mpctl.errors import InputError
 from mpctl.methods.method import KeyGroup, Method
-from mpctl.methods.spec import Json
+from mpctl.methods.spec import JsonValue
 from mpctl.methods.table import METHODS
 from mpctl.methods.versions import REMOVED, Version
 
@@ -173,7 +173,7 @@ def _hint(key: Key, value: object) -> str | None:
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
 
 
-def check_combination(method: Method, settings: Mapping[str, Json]) -> None:
+def check_combination(method: Method, settings: Mapping[str, JsonValue]) -> None:
     """Raise an :class:`InputError` for keys that do not go together."""
     _lookup(method, settings)
     _parallel(method, settings)
@@ -185,7 +185,7 @@ def check_combination(method: Method, settings: Mapping[str, Json]) -> None:
         _schedule(settings[_SCHEDULE], settings.get("num_speculative_tokens"))
 
 
-def _lookup(method: Method, settings: Mapping[str, Json]) -> None:
+def _lookup(method: Method, settings: Mapping[str, JsonValue]) -> None:
     low, high = settings.get("prompt_lookup_min"), settings.get("prompt_lookup_max")
     if "lookup" in method.key_groups and is_int(low) and is_int(high) and low > high:
         raise InputError(
@@ -195,7 +195,7 @@ def _lookup(method: Method, settings: Mapping[str, Json]) -> None:
         )
 
 
-def _parallel(method: Method, settings: Mapping[str, Json]) -> None:
+def _parallel(method: Method, settings: Mapping[str, JsonValue]) -> None:
     """vLLM 0.32.0: "only compatible with EAGLE and draft model methods"; methods that draft in one pass imply it."""
     wanted, name = settings.get("parallel_drafting"), "parallel_drafting"
     if wanted is True and method.parallel_drafting == "never":
@@ -215,7 +215,7 @@ def _parallel(method: Method, settings: Mapping[str, Json]) -> None:
         raise InputError(f"is always on for {method.name}", field=name, hint="remove it")
 
 
-def _only(method: Method, settings: Mapping[str, Json]) -> None:
+def _only(method: Method, settings: Mapping[str, JsonValue]) -> None:
     for row in METHODS.values():
         for key in row.own_keys:
             if settings.get(key) not in (None, False) and method.name != row.name:
@@ -235,7 +235,7 @@ def _only(method: Method, settings: Mapping[str, Json]) -> None:
         )
 
 
-def _adaptive(method: Method, settings: Mapping[str, Json]) -> None:
+def _adaptive(method: Method, settings: Mapping[str, JsonValue]) -> None:
     """vLLM sizes verification by the draft's confidence or by acceptance that it estimates from the draft's logits."""
     if settings.get("enable_adaptive_verification") is not True:
         return
@@ -254,7 +254,7 @@ def _adaptive(method: Method, settings: Mapping[str, Json]) -> None:
         )
 
 
-def _needs_k(method: Method, settings: Mapping[str, Json]) -> None:
+def _needs_k(method: Method, settings: Mapping[str, JsonValue]) -> None:
     """Some methods have a limit of their own; a draft's checkpoint may carry n_predict or a block size."""
     decided = method.k_from == "method" or (method.k_from == "draft" and "model" in settings)
     if decided or "num_speculative_tokens" in settings:
@@ -266,7 +266,7 @@ def _needs_k(method: Method, settings: Mapping[str, Json]) -> None:
     )
 
 
-def _synthetic(settings: Mapping[str, Json]) -> None:
+def _synthetic(settings: Mapping[str, JsonValue]) -> None:
     rates, length = (
         settings.get("synthetic_acceptance_rates"),
         settings.get("synthetic_acceptance_length"),
@@ -300,7 +300,7 @@ def _synthetic(settings: Mapping[str, Json]) -> None:
         )
 
 
-def _schedule(value: Json, k: Json) -> None:
+def _schedule(value: JsonValue, k: JsonValue) -> None:
     """[[start, end, K], ...]: whole numbers, the first range from 1, none overlapping, no K above the static one."""
     if not isinstance(value, (list, tuple)) or not value:
         raise _bad(
@@ -323,7 +323,7 @@ def _schedule(value: Json, k: Json) -> None:
         raise _bad("turns speculation off at every batch size", "use --spec none")
 
 
-def _range(entry: Json) -> tuple[int, int, int]:
+def _range(entry: JsonValue) -> tuple[int, int, int]:
     if not isinstance(entry, (list, tuple)) or len(entry) != 3:
         raise _bad(f"has an entry that is not [start, end, K]: {entry!r}")
     start, end, k = entry

@@ -13,21 +13,32 @@ from dataclasses import dataclass, field
 from mpctl.methods.method import Method
 from mpctl.methods.table import METHODS
 
-Json = None | bool | int | float | str | list["Json"] | tuple["Json", ...] | Mapping[str, "Json"]
+JsonValue = (
+    None
+    | bool
+    | int
+    | float
+    | str
+    | list["JsonValue"]
+    | tuple["JsonValue", ...]
+    | Mapping[str, "JsonValue"]
+)
 
 # A running service may leave the method out and let the engine look into the checkpoint.
 INFERRED = "inferred"
 
 
-class FrozenMap(Mapping[str, Json]):
+class FrozenMap(Mapping[str, JsonValue]):
     """A read-only mapping in its written order; values are frozen too."""
 
     __slots__ = ("_items",)
 
-    def __init__(self, items: Mapping[str, Json] | None = None) -> None:
-        self._items: dict[str, Json] = {key: freeze(value) for key, value in (items or {}).items()}
+    def __init__(self, items: Mapping[str, JsonValue] | None = None) -> None:
+        self._items: dict[str, JsonValue] = {
+            key: freeze(value) for key, value in (items or {}).items()
+        }
 
-    def __getitem__(self, key: str) -> Json:
+    def __getitem__(self, key: str) -> JsonValue:
         return self._items[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -43,7 +54,7 @@ class FrozenMap(Mapping[str, Json]):
         return repr(self._items)
 
 
-def freeze(value: Json) -> Json:
+def freeze(value: JsonValue) -> JsonValue:
     """The value with lists as tuples and objects as read-only mappings."""
     if isinstance(value, Mapping):
         return FrozenMap(value)
@@ -52,7 +63,7 @@ def freeze(value: Json) -> Json:
     return value
 
 
-def thaw(value: Json) -> Json:
+def thaw(value: JsonValue) -> JsonValue:
     """A fresh copy of plain lists and dictionaries, as JSON is written from."""
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
@@ -70,7 +81,7 @@ class Spec:
     """
 
     method: str
-    settings: Mapping[str, Json] = field(default_factory=FrozenMap)
+    settings: Mapping[str, JsonValue] = field(default_factory=FrozenMap)
     written: str | None = None
 
     def __post_init__(self) -> None:
@@ -102,20 +113,20 @@ class Spec:
             else None
         )
 
-    def config(self) -> dict[str, Json] | None:
+    def config(self) -> dict[str, JsonValue] | None:
         """Exactly what ``--speculative-config`` receives; None for ``none``."""
         if self.is_none:
             return None
         name = self.written if self.written is not None else self._engine_name()
-        head: dict[str, Json] = {"method": name} if name else {}
+        head: dict[str, JsonValue] = {"method": name} if name else {}
         return head | {key: thaw(value) for key, value in self.settings.items()}
 
-    def to_record(self) -> dict[str, Json]:
+    def to_record(self) -> dict[str, JsonValue]:
         """The setting of an engine, empty for ``none``."""
         return self.config() or {}
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Json]) -> Spec:
+    def from_record(cls, record: Mapping[str, JsonValue]) -> Spec:
         """The value :meth:`to_record` wrote."""
         return from_config(record)
 
@@ -147,7 +158,7 @@ class Spec:
         return hash(self._canonical())
 
 
-def from_config(config: Mapping[str, Json] | None) -> Spec:
+def from_config(config: Mapping[str, JsonValue] | None) -> Spec:
     """The spec a running service carries; never raises: what we do not know is carried, not judged."""
     if not config:
         return Spec("none")
@@ -182,7 +193,7 @@ def method_by_name(model: str) -> str | None:
     return next((name for (_, part), name in markers if part in model.lower()), None)
 
 
-def _inferred(model: Json) -> str:
+def _inferred(model: JsonValue) -> str:
     """Return the engine's method for a configuration without one; "inferred" where the checkpoint decides."""
     if not isinstance(model, str):
         return INFERRED

@@ -14,11 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mpctl import bounded
 from mpctl.experiment.answers import OWN, Answer, Ask, Scored, ToolCall
 from mpctl.gate.answer_forms import documents
+from mpctl.json_types import Json, JsonView
 from mpctl.platform import http
 from mpctl.platform.bounded_process import Unread, run_each
 from mpctl.rollout.ports import Endpoint
@@ -132,11 +133,11 @@ def _tokenized(endpoint: Endpoint, pair: tuple[Ask, Answer]) -> Answer:
 
 
 def prompt_tokens(
-    endpoint: Endpoint, bodies: Sequence[Mapping[str, Any]], *, concurrency: int
+    endpoint: Endpoint, bodies: Sequence[JsonView], *, concurrency: int
 ) -> tuple[tuple[int, ...] | None, ...]:
     """Return the token ids of requests' prompts, by the engine's own template; None where it tells none."""
 
-    def ids(body: Mapping[str, Any]) -> tuple[int, ...] | None:
+    def ids(body: JsonView) -> tuple[int, ...] | None:
         rendered = {key: body[key] for key in _RENDERED if key in body}
         try:
             tokens = _object(
@@ -186,7 +187,7 @@ def _answer(endpoint: Endpoint, salt: str, alternatives: int, ask: Ask) -> Answe
         return Answer(error="not an answer of the chat API")
 
 
-def _joined(parts: Iterable[Mapping[str, Any]], key: str) -> Answer:
+def _joined(parts: Iterable[JsonView], key: str) -> Answer:
     """Join the parts of an answer: the chunks of a stream, or the whole of it."""
     prompt_ids: list[int] = []
     ids: list[int] = []
@@ -274,7 +275,7 @@ def _scored(endpoint: Endpoint, salt: str, alternatives: int, answer: Answer) ->
         return None
 
 
-def _of_rows(ids: Sequence[int], rows: Sequence[Mapping[str, Mapping[str, Any]]]) -> Scored:
+def _of_rows(ids: Sequence[int], rows: Sequence[Mapping[str, JsonView]]) -> Scored:
     """Read a row per token: the log probabilities of the token itself and of the most likely ones, by token id.
 
     Raises:
@@ -292,7 +293,7 @@ def _of_rows(ids: Sequence[int], rows: Sequence[Mapping[str, Mapping[str, Any]]]
 def _post(
     endpoint: Endpoint,
     path: str,
-    body: Mapping[str, Any],
+    body: JsonView,
     *,
     tokens: int = 0,
     alternatives: int = 0,
@@ -317,14 +318,14 @@ def _post(
     return answer.body
 
 
-def _object(text: str | bytes) -> dict[str, Any]:
+def _object(text: str | bytes) -> Json:
     record = bounded.loads(text)
     if not isinstance(record, dict):
         raise TypeError
     return record
 
 
-def _events(body: bytes) -> Iterator[dict[str, Any]]:
+def _events(body: bytes) -> Iterator[Json]:
     """The objects of a stream of server-sent events, up to the one that ends it."""
     for line in body.split(b"\n"):
         data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""

@@ -18,6 +18,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from mpctl.json_types import Json
+
 MEMORY_BYTES = 512 * 2**20  # of address space
 _PROGRAM = Path(__file__).with_name("in_child.py")
 # One thread and one arena: each further one reserves address space.
@@ -42,7 +44,7 @@ def run_each(
     *,
     item_s: float,
     whole_s: float,
-    settings: dict[str, Any] | None = None,
+    settings: Json | None = None,
 ) -> list[Any]:
     """Return for each item the value of a task of :mod:`mpctl.platform.in_child`, or :class:`Unread`. ``item_s``: CPU
     time of each item, and of reading the settings; ``whole_s``: wall time of all of them."""

@@ -16,11 +16,12 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mpctl import bounded
 from mpctl.errors import InputError, MpctlError
 from mpctl.estimate import ModelFacts, describe_model, tokenizer_digests
+from mpctl.json_types import Json, JsonView
 from mpctl.platform import http
 from mpctl.platform.bounded_process import Unread, run_each
 from mpctl.platform.http import NoAnswer, read_limited
@@ -95,7 +96,7 @@ def _weights(sizes: Mapping[str, int]) -> dict[str, int]:
     return plain or weights
 
 
-def read_json(files: Files, name: str) -> dict[str, Any] | None:
+def read_json(files: Files, name: str) -> Json | None:
     """Return the object in a JSON file; None when the file is missing.
 
     Raises:
@@ -372,7 +373,7 @@ class _Repository(Files):
         return {name: size for name, size in sizes.items() if type(size) is int and size >= 0}
 
 
-Messages = Sequence[Mapping[str, Any]]
+Messages = Sequence[JsonView]
 Tokenizer = Callable[[Sequence[tuple[Messages, str]]], list[tuple[list[int], list[int]]]]
 """Token ids of conversations: of the messages with the template, as a request has them, and of the answer with its
 end."""
@@ -423,7 +424,7 @@ def of_engine(url: str, model: str) -> Tokenizer:
         NoAnswer: it does not answer.
     """
 
-    def ask(body: Mapping[str, Any]) -> list[int]:
+    def ask(body: JsonView) -> list[int]:
         answer = http.request("POST", f"{url.rstrip('/')}/tokenize", json={"model": model, **body})
         tokens = answer.json().get("tokens") if answer.status == 200 else None
         if not isinstance(tokens, list):

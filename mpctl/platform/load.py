@@ -7,11 +7,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.prompt_files import body_of, text_of
+from mpctl.json_types import Json
 from mpctl.rollout.ports import Endpoint, LoadOrder, SentBlock
 
 STREAM = Path(__file__).parent / "stream.py"
@@ -63,14 +64,14 @@ def limit_s(order: LoadOrder) -> float:
     return _LEAST_S + count * order.max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
 
 
-def block_of(order: LoadOrder, model: str) -> dict[str, Any]:
+def block_of(order: LoadOrder, model: str) -> Json:
     """Return the arguments of :func:`mpctl.platform.stream.send_block`, on this machine as in a pod.
 
     The seed, which decides when requests of an open loop arrive, follows from the prompts: both arms see the same
     arrivals, every round others.
     """
     seed = int(hashlib.sha256("\0".join(map(text_of, order.prompts)).encode()).hexdigest()[:8], 16)
-    common: dict[str, Any] = {
+    common: Json = {
         "model": model,
         "temperature": order.cell.temperature,
         "max_completion_tokens": order.max_tokens,

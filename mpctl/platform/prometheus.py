@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters
+from mpctl.json_types import Json, JsonView
 from mpctl.platform import http
 
 _NAMES = (
@@ -59,7 +60,7 @@ def read(url: str, *, seconds: float = 10.0) -> dict[Key, dict[str, Counters | s
         raise MpctlError(f"Prometheus at {url}: the answer cannot be read: {error}") from error
 
 
-def counters_of(result: list[dict[str, Any]]) -> dict[Key, dict[str, Counters | str]]:
+def counters_of(result: list[Json]) -> dict[Key, dict[str, Counters | str]]:
     """Read the vector of :data:`QUERY`. Each pod is read as if it had answered /metrics itself. A series that cannot be
     read makes its pod unreadable; one that names no service is left out."""
     pages: dict[Key, dict[str, list[str]]] = {}
@@ -89,7 +90,7 @@ def counters_of(result: list[dict[str, Any]]) -> dict[Key, dict[str, Counters | 
     }
 
 
-def _line(labels: Mapping[str, Any], sample: Any) -> str:
+def _line(labels: JsonView, sample: Any) -> str:
     """A series as a line of /metrics."""
     value = float(sample[1])
     position = labels.get("position")

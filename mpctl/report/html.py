@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mpctl import formatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import Window
+from mpctl.json_types import Json
 from mpctl.report.text_table import argument_lines, condition_rows, tail_text
 from mpctl.report.values import CellReport, Report, outcome_sign, outcome_word, printable, title_of
 
@@ -83,7 +84,7 @@ def _shown(value: Any) -> Any:
     return printable(value) if plain else value
 
 
-def _plots(report: Report) -> dict[str, Any]:
+def _plots(report: Report) -> Json:
     from markupsafe import Markup
 
     from mpctl.report import plots

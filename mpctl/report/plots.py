@@ -12,11 +12,12 @@ import html
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mpctl.formatting import estimate, milliseconds, ratio, share
+from mpctl.json_types import Json, JsonView
 from mpctl.report.values import CellReport, outcome_word, printable, title_of
 from mpctl.stats.confidence import Interval
 
@@ -37,7 +38,7 @@ INK = {
     "surface": "#ffffff",
 }
 _DPI = 72  # one SVG unit is one CSS pixel
-_STYLE: dict[str, Any] = {
+_STYLE: Json = {
     "svg.fonttype": "none",
     "svg.hashsalt": "mpctl",
     "font.family": "DejaVu Sans",  # comes with matplotlib; wider than what pages use, so nothing overlaps
@@ -147,7 +148,7 @@ def throughput_ratios(cells: Sequence[CellReport], *, width: float, name: str) -
         return write(figure, name, alternative)
 
 
-_BESIDE_ONE: Mapping[str, Any] = {
+_BESIDE_ONE: JsonView = {
     "xycoords": ("data", "axes fraction"),
     "textcoords": "offset points",
     "fontsize": 10.5,

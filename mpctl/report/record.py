@@ -12,13 +12,14 @@ from mpctl.experiment.arm import ArmSummary, Spread, client_unfit
 from mpctl.experiment.run import ArmConditions
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.verdict import CellVerdict, Verdict
+from mpctl.json_types import Json
 from mpctl.records import encode
 from mpctl.report.values import CellReport, Deciding, Report
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Plan
 
 
-def report_record(report: Report) -> dict[str, Any]:
+def report_record(report: Report) -> Json:
     """Return a whole report."""
     metadata = {"name": report.run, "created": report.created, "who": report.who}
     body = {
@@ -45,18 +46,18 @@ def report_record(report: Report) -> dict[str, Any]:
         "decomposition": [{"cell": c.label, **_json(c.decomposition)} for c in report.decomposed],
         "notes": report.notes,
     }
-    record: dict[str, Any] = _rounded(body)
+    record: Json = _rounded(body)
     return record
 
 
-def _conditions(arm: ArmConditions) -> dict[str, Any]:
+def _conditions(arm: ArmConditions) -> Json:
     """Return an arm's conditions with its speculation in words alone."""
-    record: dict[str, Any] = _json(replace(arm, speculation=None))
+    record: Json = _json(replace(arm, speculation=None))
     del record["speculation"]
     return record
 
 
-def plan_record(plan: Plan) -> dict[str, Any]:
+def plan_record(plan: Plan) -> Json:
     """Return what a plan does, and the digest that names it."""
     return {
         "kind": plan.kind.value,
@@ -72,7 +73,7 @@ def operation_record(
     verdict: Verdict | None,
     cells: Sequence[Comparison] = (),
     deciding: Deciding | None = None,
-) -> dict[str, Any]:
+) -> Json:
     """Return an operation with its ending, verdict and measurement."""
     plan = operation.plan
     return {
@@ -90,10 +91,10 @@ def operation_record(
 
 def measurement_record(
     cells: Sequence[Comparison], verdict: Verdict | None, deciding: Deciding | None = None
-) -> dict[str, Any]:
+) -> Json:
     """Return ``gate``, null where nothing was judged, and ``cells``."""
     judged = {v.cell: v for v in verdict.cells} if verdict else {}
-    record: dict[str, Any] = _rounded(
+    record: Json = _rounded(
         {
             "gate": verdict_record(verdict, deciding) if verdict else None,
             "cells": [cell_record(c, judged.get(c.cell)) for c in cells],
@@ -102,7 +103,7 @@ def measurement_record(
     return record
 
 
-def verdict_record(verdict: Verdict, deciding: Deciding | None = None) -> dict[str, Any]:
+def verdict_record(verdict: Verdict, deciding: Deciding | None = None) -> Json:
     """Return the verdict over all cells; ``deciding``: the measurement that would probably decide an undecided one."""
     return {
         "outcome": verdict.outcome.value,
@@ -115,7 +116,7 @@ def verdict_record(verdict: Verdict, deciding: Deciding | None = None) -> dict[s
 
 def cell_record(
     comparison: Comparison, verdict: CellVerdict | None, *, share: float | None = None
-) -> dict[str, Any]:
+) -> Json:
     """Return both arms of a cell, the two ratios, and the rules where the gate judged them."""
     cell = comparison.cell
     return {
@@ -137,7 +138,7 @@ def cell_record(
     }
 
 
-def arm_record(arm: ArmSummary) -> dict[str, Any]:
+def arm_record(arm: ArmSummary) -> Json:
     """Return one arm's figures. ``mean``: by the engine's clock where it has one; quantiles: by the load client's, None
     where it cannot measure them."""
     window = arm.window
@@ -166,7 +167,7 @@ def arm_record(arm: ArmSummary) -> dict[str, Any]:
     }
 
 
-def _p99(cell: CellReport) -> dict[str, Any]:
+def _p99(cell: CellReport) -> Json:
     """The 99th percentiles with their source (client, or engine: an upper bound) and the client's own error."""
     return {
         arm: {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import Any
 
 from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary, Tail
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.verdict import Verdict
+from mpctl.json_types import Json
 from mpctl.report.values import Report
 
 HEADER = (
@@ -84,9 +84,9 @@ def gate_rows(verdict: Verdict) -> list[list[str]]:
     return rows
 
 
-def condition_rows(report: Report) -> list[dict[str, Any]]:
+def condition_rows(report: Report) -> list[Json]:
     """A row per condition: its name, both values, and whether they are the same."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Json] = []
     for name, of in (
         ("Speculation", lambda arm: arm.spec),
         ("Engine", lambda arm: arm.engine_version),
@@ -104,7 +104,7 @@ def _known(text: str) -> str:
     return text or "?"
 
 
-def argument_lines(baseline: Sequence[str], candidate: Sequence[str]) -> dict[str, Any]:
+def argument_lines(baseline: Sequence[str], candidate: Sequence[str]) -> Json:
     """The arguments of both arms, a flag and its values to a line; ``new`` marks what the other arm was not given."""
     base_lines, cand_lines = _by_flag(baseline), _by_flag(candidate)
     matcher = difflib.SequenceMatcher(None, base_lines, cand_lines, autojunk=False)

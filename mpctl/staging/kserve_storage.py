@@ -9,14 +9,14 @@ and the controller then does not serve: those are marked ``silent``, and are why
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from mpctl.json_types import JsonView
 from mpctl.methods import parse_version
 
 Release = tuple[int, int]
-Isvc = Mapping[str, Any]
+Isvc = JsonView
 
 OLDEST: Release = (0, 19)
 NEWEST: Release = (0, 20)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 from mpctl.manifest import Service, Storage
 from mpctl.manifest.text.view import text_of
 from mpctl.manifest.text.yaml_tree import contents, data
@@ -169,7 +169,7 @@ class StagingPlan:
     path: str
     service: Service
     checks: tuple[ModeCheck, ...] = ()
-    documents: tuple[dict[str, Any], ...] = ()
+    documents: tuple[Json, ...] = ()
     recipe: str | None = None
     image: str | None = None
     steps: tuple[str, ...] = ()
@@ -276,8 +276,8 @@ def cache_of(service: Service) -> str | None:
     return None
 
 
-def document_of(service: Service) -> dict[str, Any]:
+def document_of(service: Service) -> Json:
     """The document of an InferenceService as the rules of :mod:`mpctl.staging.kserve_storage` judge it."""
     assert service.source is not None
-    document: dict[str, Any] = data(service.source.origin.document.root)
+    document: Json = data(service.source.origin.document.root)
     return document

@@ -7,8 +7,8 @@ import json
 import re
 from importlib import resources
 from string import Template
-from typing import Any
 
+from mpctl.json_types import Json
 from mpctl.manifest import Service
 from mpctl.methods import parse_version
 from mpctl.methods.versions import show
@@ -49,7 +49,7 @@ def containerfile(source: str, base: str | None) -> str:
 
 def download_job(
     service: Service, source: str, claim: str, folder: str, cluster: StagingCluster
-) -> dict[str, Any]:
+) -> Json:
     """A Job that downloads ``source`` into ``folder`` of the claim with KServe's own initializer.
 
     The name carries a digest, because a Job's template cannot be changed. The cluster's ``token_secret`` is a Secret
@@ -67,7 +67,7 @@ def download_job(
     }
     template = (resources.files("mpctl.staging") / "download_job.yaml").read_text(encoding="utf-8")
     quoted = {name: json.dumps(text) for name, text in texts.items()}
-    job: dict[str, Any] = yaml.safe_load(Template(template).substitute(quoted))
+    job: Json = yaml.safe_load(Template(template).substitute(quoted))
     if cluster.token_secret:
         reference = {"secretKeyRef": {"name": cluster.token_secret, "key": "HF_TOKEN"}}
         (container,) = job["spec"]["template"]["spec"]["containers"]

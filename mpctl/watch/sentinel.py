@@ -13,10 +13,10 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from mpctl.experiment.answers import Answer
 from mpctl.gate.answer_tokens import FEWEST_SETTLED, differs_from, digest_of, settled_digest
+from mpctl.json_types import JsonView
 from mpctl.manifest import Service
 from mpctl.methods import METHODS
 from mpctl.records import Record
@@ -72,7 +72,7 @@ def changes_between(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     )
 
 
-def prefix_digest(prefix: Mapping[str, Any]) -> str:
+def prefix_digest(prefix: JsonView) -> str:
     """Identify the beginning that sentinels share with users' requests; "" where there is none."""
     return digest_of([json.dumps(prefix, sort_keys=True)]) if prefix else ""
 

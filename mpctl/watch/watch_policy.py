@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 from mpctl.methods import METHODS
 from mpctl.records import decode
 from mpctl.watch.refresh import UNKNOWN_LICENCE, RefreshPolicy
@@ -70,7 +71,7 @@ class WatchPolicy:
             InputError: no YAML mapping of known limits; file, line and field are named.
         """
         node = document(text, file)
-        values: dict[str, Any] = {}
+        values: Json = {}
         for name, value in node.body.items():
             fault = _fault(str(name), value)
             if fault:

@@ -27,6 +27,7 @@ from mpctl.app.session.base import (
 from mpctl.app.session.service_status import Leftover, Status
 from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted
 from mpctl.estimate.shape import find_gpu
+from mpctl.json_types import Json
 from mpctl.manifest import Service
 from mpctl.manifest.merge.differences import holds_draft, storage_of
 from mpctl.manifest.merge.three_way import with_recorded_storage
@@ -48,7 +49,6 @@ from mpctl.platform.kubernetes.api.names import (
     PART_LABEL,
     service_of_ledger,
 )
-from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.gpu_capacity import gpu_product
 from mpctl.platform.kubernetes.object_store import KubernetesStore

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpctl.cli.context import CliContext
 from mpctl.cli.figures import comparison_tables
 from mpctl.cli.printer import columns, paragraph
+from mpctl.json_types import Json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +60,7 @@ def _record(
     verdict: Verdict | None,
     file: str | None,
     decision_hint: Deciding | None,
-) -> dict[str, Any]:
+) -> Json:
     from mpctl.report import measurement_record
 
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,6 +15,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup
 from mpctl.cli.printer import columns
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +131,7 @@ def _emit_known_bad(context: CliContext) -> None:
     )
 
 
-def _known_bad_record(row: KnownBadRow) -> dict[str, Any]:
+def _known_bad_record(row: KnownBadRow) -> Json:
     return {
         "id": row.id,
         "engine": row.engine,
@@ -228,7 +229,7 @@ def _row(draft: Draft, *, wide: bool) -> list[str]:
     ]
 
 
-def _record(draft: Draft) -> dict[str, Any]:
+def _record(draft: Draft) -> Json:
     """Return a draft for programs; an unknown property is null."""
     return {
         "target": draft.target,

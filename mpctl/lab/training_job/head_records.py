@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, MpctlError
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION
 from mpctl.platform.kubernetes.api.objects import last_writer
-from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.ledger_objects import (
     create_once,
     ledger_of,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.errors import InputError
+from mpctl.json_types import JsonView
 from mpctl.lab.drafts.order import TrainingOrder
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.load_job.job_manifest import (
@@ -30,7 +31,6 @@ from mpctl.platform.kubernetes.load_job.job_manifest import (
     script_command,
     security_of,
 )
-from mpctl.platform.kubernetes.service.conditions import Json
 from mpctl.platform.kubernetes.service.container import engine_container
 
 PORT = 8766  # of ``collect`` while it waits for prompts
@@ -63,7 +63,7 @@ class JobForm:
 
 
 def training_objects(
-    order: TrainingOrder, form: JobForm, pod: Json, namespace: str
+    order: TrainingOrder, form: JobForm, pod: JsonView, namespace: str
 ) -> tuple[dict[str, Any], ...]:
     """Return claim, ConfigMap and Job in the order in which they are created. ``pod``: a serving pod of the service.
 
@@ -74,7 +74,7 @@ def training_objects(
     return (_claim(order, form.volume, namespace), config, _job(order, form, pod, config))
 
 
-def serving_image(pod: Json) -> str:
+def serving_image(pod: JsonView) -> str:
     """The engine's image of a serving pod, by the digest that its node reports where it has one."""
     engine = engine_container(pod["spec"]["containers"])
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
@@ -198,7 +198,7 @@ def _config_map(order: TrainingOrder, namespace: str) -> dict[str, Any]:
 _BACKOFF = 2  # of failures that are the pod's own; a disrupted pod does not count
 
 
-def _job(order: TrainingOrder, form: JobForm, pod: Json, config: Json) -> dict[str, Any]:
+def _job(order: TrainingOrder, form: JobForm, pod: JsonView, config: JsonView) -> dict[str, Any]:
     metadata = {**config["metadata"], "name": object_name(order.name)}
     return {
         "apiVersion": "batch/v1",
@@ -226,7 +226,9 @@ def _job(order: TrainingOrder, form: JobForm, pod: Json, config: Json) -> dict[s
     }
 
 
-def _pod_spec(order: TrainingOrder, form: JobForm, pod: Json, config_map: str) -> dict[str, Any]:
+def _pod_spec(
+    order: TrainingOrder, form: JobForm, pod: JsonView, config_map: str
+) -> dict[str, Any]:
     serving: Mapping[str, Any] = pod["spec"]
     engine = engine_container(serving["containers"])
     prepared = _target_files(serving, engine)
@@ -267,9 +269,9 @@ def _stage(
     stage: str,
     order: TrainingOrder,
     form: JobForm,
-    serving: Json,
-    engine: Json,
-    mounts: Sequence[Json],
+    serving: JsonView,
+    engine: JsonView,
+    mounts: Sequence[JsonView],
 ) -> dict[str, Any]:
     variables = {
         "HOME": WORK,
@@ -314,7 +316,7 @@ class _TargetFiles:
     mounts: tuple[dict[str, Any], ...]
 
 
-def _target_files(serving: Json, engine: Json) -> _TargetFiles:
+def _target_files(serving: JsonView, engine: JsonView) -> _TargetFiles:
     """Return the engine's volumes and mounts, read-only, and the init containers that fill them, as KServe's
     downloader; without tokens of service accounts."""
     volumes = {
@@ -340,7 +342,7 @@ def _target_files(serving: Json, engine: Json) -> _TargetFiles:
 
 
 def _without_tokens(
-    containers: Sequence[Json], mounted: set[str], volumes: Json
+    containers: Sequence[JsonView], mounted: set[str], volumes: JsonView
 ) -> Iterator[dict[str, Any]]:
     for container in containers:
         mounts = [

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+
+from mpctl.json_types import JsonView
 
 CONTAINER = "kserve-container"
 _CERTIFICATE = "KSERVE_TLS_CERT_FILE"
 _PORT = re.compile(r"""(?:^|\s)--port(?:=|\s+)["']?(\d+)""")
 
 
-def has_certificate(container: Mapping[str, Any]) -> bool:
+def has_certificate(container: JsonView) -> bool:
     """Return whether KServe's server has a certificate."""
     return any(e.get("name") == _CERTIFICATE for e in container.get("env") or ())
 
 
-def port_of(container: Mapping[str, Any]) -> int:
+def port_of(container: JsonView) -> int:
     """Port of the engine: its last --port, also in a start script, else its first declared port, else KServe's 8080 or
     vLLM's 8000. With a certificate KServe's server listens on 8443 instead (KServe 0.21)."""
     if has_certificate(container):

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from mpctl.json_types import Json
 from mpctl.manifest.draft_storage import DRAFT_MOUNT, VOLUME
 from mpctl.manifest.engine.engine_command import canonical, parse
 from mpctl.manifest.speculation.setting import is_speculative
@@ -29,7 +30,7 @@ class MissingValue:
 
 
 MISSING: Final = MissingValue()
-Items = dict[str, Any]
+Items = Json
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ def meaning(value: Any) -> Any:
         return canonical(flag), equals + text
 
 
-def storage_of(document: Any, path: str = "") -> dict[str, Any]:
+def storage_of(document: Any, path: str = "") -> Json:
     """Every ``storageUri`` and ``storageUris`` by its path: a staged draft turns one into the other."""
-    storage: dict[str, Any] = {}
+    storage: Json = {}
     if isinstance(document, dict):
         for key, value in document.items():
             below = joined(path, key)
@@ -129,7 +130,7 @@ def storage_of(document: Any, path: str = "") -> dict[str, Any]:
     return storage
 
 
-def holds_draft(storage: dict[str, Any]) -> bool:
+def holds_draft(storage: Json) -> bool:
     """Return whether an artifact is mounted where mpctl mounts drafts."""
     lists = [value for value in storage.values() if isinstance(value, list)]
     return any(

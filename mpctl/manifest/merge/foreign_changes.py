@@ -12,7 +12,7 @@ from typing import Any
 from mpctl.errors import InputError
 from mpctl.manifest.documents import load
 from mpctl.manifest.draft_storage import VOLUME
-from mpctl.manifest.speculation.setting import Json
+from mpctl.manifest.speculation.setting import JsonValue
 
 _STORAGE = ("storageUri", "storageUris")
 _EMPTIED = (
@@ -66,7 +66,7 @@ def _with_the_same_speculation(before: str, after: str) -> tuple[str, str]:
     return _edited(before, service.speculation()), after
 
 
-def _edited(text: str, config: Mapping[str, Json] | None) -> str:
+def _edited(text: str, config: Mapping[str, JsonValue] | None) -> str:
     (service,) = load(text)
     return service.with_speculation(config).to_yaml()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import InputError, MpctlError
+from mpctl.json_types import Json
 from mpctl.manifest.documents import load
 from mpctl.manifest.kinds.inference_service import MOUNT
 from mpctl.manifest.merge.differences import (
@@ -136,7 +137,7 @@ def _with_staging(value: Any, to: Any, storage: tuple[str, ...]) -> Any:
     if not isinstance(value, dict):
         return value
     wanted = to if isinstance(to, dict) else {}
-    result: dict[str, Any] = {}
+    result: Json = {}
     for key in dict.fromkeys([*value, *(key for key in wanted if key in (*storage, *STAGED))]):
         if key in storage:
             result[key] = wanted.get(key, MISSING)
@@ -151,9 +152,7 @@ def _with_staging(value: Any, to: Any, storage: tuple[str, ...]) -> Any:
     return {key: inner for key, inner in result.items() if inner is not MISSING}
 
 
-def with_recorded_storage(
-    document: dict[str, Any], recorded: Iterable[dict[str, Any]]
-) -> dict[str, Any]:
+def with_recorded_storage(document: Json, recorded: Iterable[Json]) -> Json:
     """``document`` with its artifacts written as in the newest of ``recorded``, oldest first, that has no draft.
 
     Staging a draft turns ``storageUri`` into ``storageUris``; only a recorded manifest knows that it did. The document
@@ -182,7 +181,7 @@ def with_recorded_storage(
     return restored
 
 
-def _place(document: dict[str, Any], path: str) -> tuple[Any, str]:
+def _place(document: Json, path: str) -> tuple[Any, str]:
     """The mapping that holds a key, None without one, and the key."""
     *above, key = path.split(".")
     here: Any = document
@@ -191,7 +190,7 @@ def _place(document: dict[str, Any], path: str) -> tuple[Any, str]:
     return here, key
 
 
-def _artifacts(storage: dict[str, Any]) -> list[Any]:
+def _artifacts(storage: Json) -> list[Any]:
     """The mounted artifacts with their paths, from either field."""
     artifacts: list[Any] = []
     for value in storage.values():

@@ -11,7 +11,7 @@ from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.locate import ArgumentToken, Engine, KeyedArguments
-from mpctl.manifest.speculation.setting import Json, Style, slots, spaced
+from mpctl.manifest.speculation.setting import JsonValue, Style, slots, spaced
 from mpctl.manifest.text.embedded import Embedded, require_mapping
 from mpctl.manifest.text.entries import add_lines, cut_entry
 from mpctl.manifest.text.list_items import Cut
@@ -52,7 +52,9 @@ def _words(key: str, value: Any, view: View) -> Iterator[str]:
         yield from (f"--{key}", str(value))
 
 
-def edited(text: str, engine: Engine, wanted: dict[str, Json] | None, style: Style | None) -> str:
+def edited(
+    text: str, engine: Engine, wanted: dict[str, JsonValue] | None, style: Style | None
+) -> str:
     """The file with another setting (None: without one).
 
     Raises:

@@ -11,7 +11,7 @@ from mpctl.manifest.engine.engine_command import SPECULATIVE, parse
 from mpctl.manifest.engine.locate import ArgumentToken
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import (
-    Json,
+    JsonValue,
     Kind,
     Slot,
     Style,
@@ -29,7 +29,7 @@ from mpctl.manifest.speculation.setting import (
 Pair = tuple[str, str]
 
 
-def apply(editor: Editor, config: dict[str, Json] | None, style: Style | None) -> None:
+def apply(editor: Editor, config: dict[str, JsonValue] | None, style: Style | None) -> None:
     """Record the cuts in ``editor`` that make its engine's line say ``config`` (None: nothing)."""
     engine = editor.engine
     setting_slots = slots(engine)
@@ -72,7 +72,7 @@ def _main(setting_slots: tuple[Slot, ...]) -> Kind | None:
 
 
 def _choose(
-    config: dict[str, Json], style: Style | None, main: Kind | None, preferred: Style | None
+    config: dict[str, JsonValue], style: Style | None, main: Kind | None, preferred: Style | None
 ) -> Style:
     odd = expressible(config)
     if style == "dotted" and odd is not None:
@@ -84,7 +84,7 @@ def _choose(
     return "dotted" if "dotted" in (main, preferred) and odd is None else "json"
 
 
-def _pairs(config: dict[str, Json], style: Style, flag: str, text: str) -> list[Pair]:
+def _pairs(config: dict[str, JsonValue], style: Style, flag: str, text: str) -> list[Pair]:
     if style == "json":
         return [(flag, text)]
     return [(f"{flag}.{key}", dotted_text(value)) for key, value in config.items()]
@@ -105,7 +105,7 @@ def _drop(editor: Editor, unwanted: list[Slot]) -> None:
     editor.remove([editor.engine.tokens[i] for slot in unwanted for i in slot.indexes])
 
 
-def _value(editor: Editor, slot: Slot, config: dict[str, Json]) -> None:
+def _value(editor: Editor, slot: Slot, config: dict[str, JsonValue]) -> None:
     """Replace the JSON of a slot."""
     token = editor.engine.tokens[slot.indexes[-1]]
     text = like(slot.flag.value, config)
@@ -133,7 +133,7 @@ def _put(editor: Editor, slot: Slot, written: str, value: str) -> None:
         editor.rewrite(token, f"{written}={value}")
 
 
-def _dotted(editor: Editor, spared: list[Slot], config: dict[str, Json]) -> None:
+def _dotted(editor: Editor, spared: list[Slot], config: dict[str, JsonValue]) -> None:
     """Dotted keys by position: the setting's order, unless only values changed."""
     entries = dict(config)
     keys = [normal({slot.path[0]: None}).popitem()[0] for slot in spared if len(slot.path) == 1]

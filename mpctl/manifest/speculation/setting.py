@@ -11,13 +11,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from mpctl.errors import InputError
+from mpctl.json_types import Json, JsonView
 from mpctl.manifest.engine.engine_command import SPECULATIVE, Flag, parse
 from mpctl.manifest.engine.locate import Engine
 
-Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 Style: TypeAlias = Literal["json", "dotted"]
 Kind: TypeAlias = Literal["json", "dotted", "short"]
 
@@ -88,7 +89,7 @@ def _slot(flag: Flag) -> Slot | None:
     return Slot("dotted", flag, tuple(tail.removesuffix("+").split(".")), tail.endswith("+"))
 
 
-def read(engine: Engine) -> dict[str, Json] | None:
+def read(engine: Engine) -> dict[str, JsonValue] | None:
     """The setting vLLM would use, typed as it types it; None when there is none."""
     setting_slots = slots(engine)
     for token in (engine.tokens[index] for slot in setting_slots for index in slot.indexes):
@@ -132,9 +133,9 @@ def _tokens(engine: Engine, slot: Slot) -> int:
         ) from error
 
 
-def _main(engine: Engine, setting_slots: Sequence[Slot]) -> dict[str, Json] | None:
+def _main(engine: Engine, setting_slots: Sequence[Slot]) -> dict[str, JsonValue] | None:
     """Return the setting of JSON or dotted keys: dotted keys come last in vLLM, and of several the last wins."""
-    groups: dict[str, dict[str, Json]] = {}
+    groups: dict[str, dict[str, JsonValue]] = {}
     for slot in setting_slots:
         if slot.kind == "dotted":
             prefix = slot.flag.written.partition(".")[0].replace("_", "-")
@@ -159,16 +160,16 @@ def _main(engine: Engine, setting_slots: Sequence[Slot]) -> dict[str, Json] | No
     return value
 
 
-def _nested(slot: Slot) -> dict[str, Json]:
+def _nested(slot: Slot) -> dict[str, JsonValue]:
     text = slot.flag.value or ""
-    value: Json = [*text.split(",")] if slot.listed else dotted_value(text)
+    value: JsonValue = [*text.split(",")] if slot.listed else dotted_value(text)
     for key in reversed(slot.path):
         value = {key: value}
     assert isinstance(value, dict)
     return value
 
 
-def _merge(into: dict[str, Json], update: Mapping[str, Json]) -> None:
+def _merge(into: dict[str, JsonValue], update: Mapping[str, JsonValue]) -> None:
     for key, value in update.items():
         old = into.get(key)
         if isinstance(old, dict) and isinstance(value, dict):
@@ -179,10 +180,10 @@ def _merge(into: dict[str, Json], update: Mapping[str, Json]) -> None:
             into[key] = value
 
 
-def dotted_value(text: str) -> Json:
+def dotted_value(text: str) -> JsonValue:
     """The value of a dotted key as vLLM types it: JSON, else a number with a suffix (1k, 2M), else text."""
     try:
-        value: Json = json.loads(text)
+        value: JsonValue = json.loads(text)
         return value
     except ValueError:
         pass
@@ -198,12 +199,12 @@ def dotted_value(text: str) -> Json:
         return text
 
 
-def normal(config: Mapping[str, Json]) -> dict[str, Json]:
+def normal(config: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """vLLM reads ``num-speculative-tokens`` as ``num_speculative_tokens`` (outermost keys only)."""
     return {key.replace("-", "_"): value for key, value in config.items()}
 
 
-def check(config: Mapping[str, Any]) -> dict[str, Json]:
+def check(config: JsonView) -> dict[str, JsonValue]:
     """A copy of ``config`` that is certain to be JSON. Raises :class:`InputError` naming the setting."""
     if not config:
         raise InputError(
@@ -226,42 +227,42 @@ def _text_keys(value: object) -> bool:
     return not isinstance(value, list | tuple) or all(map(_text_keys, value))
 
 
-def same(first: Json, second: Json) -> bool:
+def same(first: JsonValue, second: JsonValue) -> bool:
     """Return whether two values are equal as JSON: unlike ==, True is not 1 and 1.0 is not 1."""
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-def needs_both_ends(config: Mapping[str, Json] | None) -> bool:
+def needs_both_ends(config: Mapping[str, JsonValue] | None) -> bool:
     """Return whether prefill and decode pods need a setting alike: its draft has KV cache of its own, which NIXL
     transfers too (vLLM 0.32.0, nixl/base_worker.py: the number of KV layers must match)."""
     from mpctl.methods import from_config
 
     if config is None:
         return False
-    settings: dict[str, Any] = dict(config)
+    settings: Json = dict(config)
     method = from_config(settings).known
     return config.get("model") is not None if method is None else method.has_kv_cache
 
 
-def compact(value: Json) -> str:
+def compact(value: JsonValue) -> str:
     return _dump(value, (",", ":"))
 
 
-def spaced(value: Json) -> str:
+def spaced(value: JsonValue) -> str:
     return _dump(value, (", ", ": "))
 
 
-def _dump(value: Json, separators: tuple[str, str]) -> str:
+def _dump(value: JsonValue, separators: tuple[str, str]) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=separators)
     return _UNSAFE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
-def plain_json(value: Json) -> str:
+def plain_json(value: JsonValue) -> str:
     """JSON that YAML takes inside an unquoted scalar: no ``: `` and no `` #``."""
     return compact(value).replace(": ", ":\\u0020").replace(" #", " \\u0023")
 
 
-def like(old: str | None, value: Json) -> str:
+def like(old: str | None, value: JsonValue) -> str:
     """``value`` as JSON with the spacing of ``old``."""
     if old is None:
         return spaced(value)
@@ -276,12 +277,12 @@ def like(old: str | None, value: Json) -> str:
     return compact(value)
 
 
-def expressible(config: Mapping[str, Json]) -> str | None:
+def expressible(config: Mapping[str, JsonValue]) -> str | None:
     """The first key that a dotted flag cannot carry, or None."""
     return next((key for key in config if not _KEY.fullmatch(key)), None)
 
 
-def dotted_text(value: Json) -> str:
+def dotted_text(value: JsonValue) -> str:
     """The value of a dotted key: text bare where vLLM reads it back as the same text, JSON otherwise."""
     if isinstance(value, str) and value == dotted_value(value) and _bare(value):
         return value

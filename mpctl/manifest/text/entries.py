@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any
 
+from mpctl.json_types import Json
 from mpctl.manifest.text.list_items import (
     Cut,
     break_before,
@@ -96,7 +97,7 @@ def cut_lines(text: str, first: Node, end: int) -> Cut:
     return Cut(begin - len(break_before(text, begin)), line_end(text, end), "")
 
 
-def block_lines(value: dict[str, Any]) -> list[str]:
+def block_lines(value: Json) -> list[str]:
     """A mapping as lines of block form."""
     lines: list[str] = []
     for key, inner in value.items():

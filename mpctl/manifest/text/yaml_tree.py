@@ -32,12 +32,13 @@ from ruamel.yaml.events import (
 )
 
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 
 _CORE = "tag:yaml.org,2002:"
 _DEPTH = 100  # of lists and mappings in each other; a pod of Kubernetes needs about 20
 _VALUES = 1_000_000  # of a document, counted again for every alias; manifests have thousands
 _NULLS = ("", "~", "null", "Null", "NULL")
-_PLAIN: dict[str, Any] = {**dict.fromkeys(_NULLS), "true": True, "false": False}
+_PLAIN: Json = {**dict.fromkeys(_NULLS), "true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ def contents(text: str, file: str) -> list[Any]:
     return [data(document.root) for document in parse(text, file)]
 
 
-def at(document: Any, path: str) -> dict[str, Any]:
+def at(document: Any, path: str) -> Json:
     """The mapping at a view's path, such as ``spec.predictor.containers[0]``. Keys may have dots.
 
     Raises:
@@ -312,7 +313,7 @@ def at(document: Any, path: str) -> dict[str, Any]:
                 raise KeyError(path)
             here, path = here[key], path[len(key) :]
         path = path.removeprefix(".")
-    mapping: dict[str, Any] = here
+    mapping: Json = here
     return mapping
 
 

@@ -13,14 +13,12 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl import commands
+from mpctl.json_types import Json, JsonView
 from mpctl.methods.preflight.preflight_rule import Finding
 from mpctl.methods.preflight.probes import start_finding
 from mpctl.methods.versions import parse_version, show
-
-Json = Mapping[str, Any]
 
 SHUTDOWN_TIMEOUT_SINCE = (0, 18, 0)
 ANSWER_S = 1800  # of a long stream; the default of what the stacks render
@@ -53,7 +51,7 @@ class PodEnd:
     shutdown_s: float
 
 
-def pod_end(pod: Json, container: Json) -> PodEnd:
+def pod_end(pod: JsonView, container: JsonView) -> PodEnd:
     """Read the end of a pod from its template and the engine's container."""
     words = " ".join(str(word) for key in ("command", "args") for word in container.get(key) or ())
     limits_s = [float(seconds) for seconds in _SHUTDOWN.findall(words)]
@@ -68,7 +66,7 @@ def pod_end(pod: Json, container: Json) -> PodEnd:
     )
 
 
-def _hook(hook: Json) -> tuple[float, bool]:
+def _hook(hook: JsonView) -> tuple[float, bool]:
     """The length of a preStop hook, and whether it may wait for requests."""
     if "sleep" in hook:
         return float((hook["sleep"] or {}).get("seconds") or 0), False
@@ -124,12 +122,12 @@ def _lines_to_add(kind: str, image: str | None, answer_s: float | None, port: in
     )
 
 
-def sleeping_hook() -> dict[str, Any]:
+def sleeping_hook() -> Json:
     """The preStop hook of an engine that finishes running requests itself."""
     return {"sleep": {"seconds": PRE_STOP_S}}
 
 
-def waiting_hook(port: int) -> dict[str, Any]:
+def waiting_hook(port: int) -> Json:
     """The preStop hook of an older engine: it ends when the engine reports no request."""
     ask = f"urllib.request.urlopen('http://localhost:{port}/metrics').read().decode()"
     script = (
@@ -192,13 +190,13 @@ class RouteLimit:
 
 
 def route_limits(
-    routes: Iterable[Json], backends: Collection[str], service: str = ""
+    routes: Iterable[JsonView], backends: Collection[str], service: str = ""
 ) -> tuple[RouteLimit, ...]:
     """The limits of the rules that lead to Services, and of the routes that KServe writes for ``service``."""
     limits: dict[RouteLimit, None] = {}
     for route in routes:
         metadata = route["metadata"]
-        owner: Json = next(
+        owner: JsonView = next(
             (o for o in metadata.get("ownerReferences") or () if o.get("controller")), {}
         )
         written = bool(service) and owner.get("name") == service
@@ -212,7 +210,7 @@ def route_limits(
     return tuple(limits)
 
 
-def _rule_limit(rule: Json) -> float | None:
+def _rule_limit(rule: JsonView) -> float | None:
     """The shorter of a rule's two timeouts; 0 is none."""
     timeouts = rule.get("timeouts") or {}
     limits_s = [
@@ -223,7 +221,7 @@ def _rule_limit(rule: Json) -> float | None:
     return min((seconds for seconds in limits_s if seconds), default=0.0) if limits_s else None
 
 
-def selected_services(services: Iterable[Json], labels: Mapping[str, str]) -> frozenset[str]:
+def selected_services(services: Iterable[JsonView], labels: Mapping[str, str]) -> frozenset[str]:
     """The names of the Services that lead to pods with these labels."""
     return frozenset(
         str(service["metadata"]["name"])
@@ -270,8 +268,8 @@ def _cut_finding(limits: Iterable[RouteLimit]) -> Finding | None:
 def path_findings(
     kind: str,
     limits: Sequence[RouteLimit],
-    pod: Json | None,
-    container: Json | None,
+    pod: JsonView | None,
+    container: JsonView | None,
     *,
     image: str | None,
     port: int,

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
+from mpctl.json_types import JsonView
 from mpctl.methods.spec import from_config
 from mpctl.methods.versions import parse_version, show
 
@@ -39,7 +39,7 @@ class KvEnd:
 
 
 def factors(
-    end: KvEnd, config: Mapping[str, Any] | None, auxiliary_layers: tuple[int, ...] | None = None
+    end: KvEnd, config: JsonView | None, auxiliary_layers: tuple[int, ...] | None = None
 ) -> dict[str, object]:
     """The known factors of an engine's hash, by vLLM's names.
 
@@ -65,9 +65,7 @@ def factors(
     return deciding | {"speculative_config": _of_draft(end, config or {}, auxiliary_layers)}
 
 
-def _of_draft(
-    end: KvEnd, config: Mapping[str, Any], auxiliary_layers: tuple[int, ...] | None
-) -> object:
+def _of_draft(end: KvEnd, config: JsonView, auxiliary_layers: tuple[int, ...] | None) -> object:
     method = from_config(dict(config)).known
     if method is None or not method.prompt_states:
         return None
@@ -90,7 +88,7 @@ def digest(known: Mapping[str, object]) -> str | None:
     return hashlib.sha256(json.dumps(dict(known), sort_keys=True).encode()).hexdigest()
 
 
-def differences(prefill: KvEnd, decode: KvEnd, config: Mapping[str, Any] | None) -> tuple[str, ...]:
+def differences(prefill: KvEnd, decode: KvEnd, config: JsonView | None) -> tuple[str, ...]:
     """The factors that two engines with the same speculative setting are known to differ in, with both values."""
     ours, theirs = factors(prefill, config), factors(decode, config)
     return tuple(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
+from mpctl.json_types import Json, JsonView
 from mpctl.methods.preflight.preflight_rule import Finding
 
 # An engine loads weights, compiles and captures graphs, for minutes; a startupProbe was chosen for its model.
@@ -15,7 +14,7 @@ _LINES = {"periodSeconds": 10, "failureThreshold": 60}
 _HANDLERS = ("httpGet", "exec", "tcpSocket", "grpc")
 
 
-def start_finding(container: Mapping[str, Any], port: int, *, owned: bool) -> Finding | None:
+def start_finding(container: JsonView, port: int, *, owned: bool) -> Finding | None:
     """A warning that the kubelet kills an engine that starts; None where it has the time. A liveness probe counts once
     the startup probe has passed. ``owned``: an operator writes the probes."""
     when = next((when for when in _LEAST_S if container.get(f"{when}Probe")), None)
@@ -43,6 +42,6 @@ def start_finding(container: Mapping[str, Any], port: int, *, owned: bool) -> Fi
     )
 
 
-def _typed(handler: Mapping[str, Any]) -> dict[str, Any]:
+def _typed(handler: JsonView) -> Json:
     """The handler with numbers, which a manifest's reader leaves as text: a port in quotes is a port's name."""
     return {key: int(value) if str(value).isdigit() else value for key, value in handler.items()}

@@ -15,10 +15,11 @@ Limits other than the pinned ones are foreign changes and read as they are.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpctl.errors import MpctlError
+from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import (
     HPA,
@@ -29,14 +30,14 @@ from mpctl.platform.kubernetes.api.kinds import (
     ObjectKind,
 )
 from mpctl.platform.kubernetes.api.objects import last_editor
-from mpctl.platform.kubernetes.api.replies import Json, OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Stale
 
 LIMITS = ("minReplicas", "maxReplicas")
 # Where the objects that KServe makes an autoscaler for have their limits, below ``spec``.
 HOMES = {INFERENCE_SERVICE.name: "predictor", LLM_INFERENCE_SERVICE.name: "scaling"}
 
 
-def made_by_kserve(scaler: Mapping[str, Any], isvc: Mapping[str, Any]) -> bool:
+def made_by_kserve(scaler: JsonView, isvc: JsonView) -> bool:
     """Return whether KServe made an autoscaler for a service."""
     owners = scaler["metadata"].get("ownerReferences") or []
     return any(
@@ -53,12 +54,12 @@ class KServePin:
     live limits could be pinned ones.
     """
 
-    def __init__(self, recorded: Callable[[], Mapping[str, Any] | None]) -> None:
-        self._recorded: Callable[[], Mapping[str, Any] | None] | None = recorded
-        self._item: Mapping[str, Any] | None = None
+    def __init__(self, recorded: Callable[[], JsonView | None]) -> None:
+        self._recorded: Callable[[], JsonView | None] | None = recorded
+        self._item: JsonView | None = None
         self._replicas = 0
 
-    def set(self, scaling: Mapping[str, Any] | None) -> None:
+    def set(self, scaling: JsonView | None) -> None:
         """Use this record from now on; None: nothing is pinned."""
         self._recorded = None
         items = scaling["items"] if scaling is not None else ()
@@ -87,13 +88,13 @@ class KServePin:
         pin, key = dict.fromkeys(LIMITS, self._replicas), _home(isvc)
         return {**isvc, "spec": {**isvc["spec"], key: {**isvc["spec"][key], **pin}}}
 
-    def _pinned_item(self) -> Mapping[str, Any] | None:
+    def _pinned_item(self) -> JsonView | None:
         if self._recorded is not None:
             self.set(self._recorded())
         return self._item
 
 
-def _home(isvc: Mapping[str, Any]) -> str:
+def _home(isvc: JsonView) -> str:
     return HOMES.get(str(isvc.get("kind")), HOMES[INFERENCE_SERVICE.name])
 
 
@@ -122,21 +123,19 @@ def find_scalers(
     return [item for item in scalers if not _owned_by_keda(item)]
 
 
-def targets(item: Mapping[str, Any], deployment: str, kind: str = "Deployment") -> bool:
+def targets(item: JsonView, deployment: str, kind: str = "Deployment") -> bool:
     """Return whether an autoscaler scales the workload (``kind`` defaults to Deployment for a ScaledObject)."""
     target = (item.get("spec") or {}).get("scaleTargetRef") or {}
     return target.get("name") == deployment and target.get("kind", "Deployment") == kind
 
 
-def _owned_by_keda(item: Mapping[str, Any]) -> bool:
+def _owned_by_keda(item: JsonView) -> bool:
     return any(
         o.get("kind") == SCALED_OBJECT.name for o in item["metadata"].get("ownerReferences") or []
     )
 
 
-def autoscaler_record(
-    scalers: Sequence[Mapping[str, Any]], replicas: int, isvc: Mapping[str, Any]
-) -> Json | None:
+def autoscaler_record(scalers: Sequence[JsonView], replicas: int, isvc: JsonView) -> Json | None:
     """Return the record to pin and restore the autoscalers of ``isvc``; None when nothing needs pinning.
 
     ``limits`` holds the fields as written, without absent ones.
@@ -150,7 +149,7 @@ def autoscaler_record(
     return {"replicas": replicas, "items": items} if items else None
 
 
-def _item(scaler: Mapping[str, Any]) -> Json:
+def _item(scaler: JsonView) -> Json:
     metadata = scaler["metadata"]
     return {
         "kind": scaler["kind"],
@@ -160,19 +159,19 @@ def _item(scaler: Mapping[str, Any]) -> Json:
     }
 
 
-def pinned(item: Mapping[str, Any], replicas: int) -> Json:
+def pinned(item: JsonView, replicas: int) -> Json:
     """Return the limits of a pinned autoscaler."""
     return dict.fromkeys(_FIELDS[item["kind"]], replicas)
 
 
-def limits_of(item: Mapping[str, Any]) -> Json:
+def limits_of(item: JsonView) -> Json:
     """Return the current limits of an autoscaler."""
     return {
         f: v for f, v in _limits_owner(item, item["kind"]).items() if f in _FIELDS[item["kind"]]
     }
 
 
-def _limits_owner(body: Mapping[str, Any], kind: str) -> Any:
+def _limits_owner(body: JsonView, kind: str) -> Any:
     """Return the part of an object that holds its limits."""
     return body["spec"][HOMES[kind]] if kind in HOMES else body["spec"]
 
@@ -185,13 +184,13 @@ class Autoscalers:
         self._namespace = namespace
         self._pin = pin
 
-    def pin(self, record: Mapping[str, Any]) -> None:
+    def pin(self, record: JsonView) -> None:
         """Set the limits to the recorded number of pods; a foreign change is kept and reported by :meth:`unpin`."""
         for item in record["items"]:
             self._set(item, pinned(item, int(record["replicas"])), only_from=item["limits"])
         self._pin.set(record)
 
-    def unpin(self, record: Mapping[str, Any]) -> tuple[str, ...]:
+    def unpin(self, record: JsonView) -> tuple[str, ...]:
         """Restore the recorded limits; return notes on foreign changes that were kept."""
         pods, items = int(record["replicas"]), record["items"]
         notes = tuple(
@@ -200,7 +199,7 @@ class Autoscalers:
         self._pin.set(None)
         return notes
 
-    def foreign_changes(self, record: Mapping[str, Any]) -> tuple[str, ...]:
+    def foreign_changes(self, record: JsonView) -> tuple[str, ...]:
         """Describe what another writer changed of the pinned autoscalers, with its name and time."""
         changes = []
         for item in record["items"]:
@@ -220,7 +219,7 @@ class Autoscalers:
                 )
         return tuple(changes)
 
-    def _set(self, item: Mapping[str, Any], limits: Json, *, only_from: Json) -> str:
+    def _set(self, item: JsonView, limits: Json, *, only_from: Json) -> str:
         """Write the limits, also where they read as set: the write is refused if that reading was a stale one."""
         kind: ObjectKind = AUTOSCALERS[item["kind"]]
         name = item["name"]

@@ -9,17 +9,16 @@ HTTPRoute (``httproute``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from mpctl.errors import Conflict
+from mpctl.json_types import Json, JsonView
 from mpctl.manifest import RESTARTED_AT, foreign_changes
 from mpctl.manifest.text.yaml_tree import dump
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import SERVICE_ACCOUNT
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, ObjectKind
-from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.autoscaler import (
     Autoscalers,
     KServePin,
@@ -58,7 +57,7 @@ class KubernetesPlatform:
         *,
         resource: ObjectKind = INFERENCE_SERVICE,
         sleep: Callable[[float], None] = time.sleep,
-        recorded_scaling: Callable[[], Mapping[str, Any] | None] = lambda: None,
+        recorded_scaling: Callable[[], JsonView | None] = lambda: None,
     ) -> None:
         """``resource``: the kind of the service. ``recorded_scaling``: the autoscaler as an unfinished operation
         recorded it, None without one."""

@@ -17,13 +17,14 @@ from mpctl.doctor.kserve_setup import CONFIG, kserve_version
 from mpctl.doctor.state import full_name, list_at, value_at
 from mpctl.doctor.updates import ALL_PODS
 from mpctl.errors import MpctlError, NotPermitted
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.access import calls
 from mpctl.platform.kubernetes.access.calls import denied_calls
 from mpctl.platform.kubernetes.api import kinds, names
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
 from mpctl.platform.kubernetes.api.objects import owner_of
-from mpctl.platform.kubernetes.api.replies import Json, json_object
+from mpctl.platform.kubernetes.api.replies import json_object
 from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of, look_alike, owned_by
 from mpctl.rollout.operation import unfinished_operation
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from mpctl.errors import NotPermitted, Refused
 from mpctl.estimate.capacity import (
@@ -22,6 +21,7 @@ from mpctl.estimate.capacity import (
     is_finished,
 )
 from mpctl.estimate.quota import exceeded_limits, exceeded_quotas
+from mpctl.json_types import JsonView
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import (
     LIMIT_RANGE,
@@ -32,7 +32,6 @@ from mpctl.platform.kubernetes.api.kinds import (
     RESOURCE_SLICE,
 )
 
-Json = Mapping[str, Any]
 # Labels of a node that name its GPUs: of NVIDIA's GPU feature discovery, GKE, EKS Auto Mode and Karpenter.
 PRODUCT_LABELS = (
     "nvidia.com/gpu.product",
@@ -44,10 +43,10 @@ PRODUCT_LABELS = (
 
 def assess_capacity(
     need: Need,
-    nodes: Sequence[Json],
-    slices: Iterable[Json],
-    claims: Iterable[Json],
-    pods: Iterable[Json],
+    nodes: Sequence[JsonView],
+    slices: Iterable[JsonView],
+    claims: Iterable[JsonView],
+    pods: Iterable[JsonView],
 ) -> tuple[bool, tuple[str, ...]]:
     """Return whether ``need`` fits now, and the reasons. Pods that already wait for a GPU come first."""
     everything = list(pods)
@@ -72,7 +71,7 @@ def assess_capacity(
     return fits, reasons
 
 
-def gpu_products(nodes: Iterable[Json], slices: Iterable[Json]) -> dict[str, set[str]]:
+def gpu_products(nodes: Iterable[JsonView], slices: Iterable[JsonView]) -> dict[str, set[str]]:
     """Return the products of each GPU node: what the DRA driver publishes, else a label."""
     products: dict[str, set[str]] = {}
     for item in slices:
@@ -90,7 +89,7 @@ def gpu_products(nodes: Iterable[Json], slices: Iterable[Json]) -> dict[str, set
     return products
 
 
-def holders(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[str, ...]:
+def holders(claims: Iterable[JsonView], pods: Iterable[JsonView]) -> tuple[str, ...]:
     """Return the pods that use GPUs, as ``namespace/name``, and the claims that keep one without a pod."""
     names = set()
     for pod in pods:
@@ -107,14 +106,16 @@ def holders(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def without_leaving(claims: Iterable[Json], pods: Iterable[Json]) -> tuple[list[Json], list[Json]]:
+def without_leaving(
+    claims: Iterable[JsonView], pods: Iterable[JsonView]
+) -> tuple[list[JsonView], list[JsonView]]:
     """Return the claims and pods that remain once the pods that terminate, or are gone, have released theirs."""
     staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
     uids = {pod["metadata"].get("uid") for pod in staying}
     return [claim for claim in claims if _held(claim, uids)], staying
 
 
-def _held(claim: Json, pods: set[str | None]) -> bool:
+def _held(claim: JsonView, pods: set[str | None]) -> bool:
     """Return whether a claim keeps its devices: some user of it stays, or it is used by something that is no pod."""
     users = (claim.get("status") or {}).get("reservedFor") or []
     if claim["metadata"].get("deletionTimestamp"):
@@ -129,7 +130,7 @@ def _held(claim: Json, pods: set[str | None]) -> bool:
     return any(user.get("resource") != "pods" or user.get("uid") in pods for user in users)
 
 
-def _is_pending(pod: Json) -> bool:
+def _is_pending(pod: JsonView) -> bool:
     spec = pod.get("spec") or {}
     return not spec.get("nodeName") and not is_finished(pod) and gpus_of(spec) > 0
 
@@ -142,8 +143,8 @@ _MOST_HOLDERS = 5  # named in a message
 
 def require_capacity(
     client: Client,
-    template: Json,
-    running: Json,
+    template: JsonView,
+    running: JsonView,
     *,
     title: str,
     pods: int,
@@ -205,7 +206,7 @@ def gpu_product(client: Client, names: set[str]) -> str | None:
     return next(iter(distinct)) if len(distinct) == 1 else None
 
 
-def _grace_s(pods: Sequence[Json]) -> float:
+def _grace_s(pods: Sequence[JsonView]) -> float:
     """Longest grace period among the pods that terminate."""
     leaving = [pod["metadata"] for pod in pods if pod["metadata"].get("deletionTimestamp")]
     return max(
@@ -226,7 +227,7 @@ LOAD_POD = {"containers": [{"name": "load", "resources": LOAD_RESOURCES}]}
 def require_quota(
     client: Client,
     namespace: str,
-    pods: Sequence[Json],
+    pods: Sequence[JsonView],
     objects: Mapping[str, int],
     *,
     title: str,

@@ -23,10 +23,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from mpctl import commands, safe_text
 from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import LEASE
 from mpctl.platform.kubernetes.api.names import labels, lease_name
@@ -34,7 +34,6 @@ from mpctl.platform.kubernetes.api.objects import last_writer, writer_of
 from mpctl.platform.kubernetes.api.replies import (
     AlreadyExists,
     Call,
-    Json,
     OutcomeUnknown,
     Stale,
     Unreachable,
@@ -408,7 +407,7 @@ class Lease:
 
     def _body(self, name: str, purpose: str, present: Json, *, acquired: bool) -> Json:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        metadata: dict[str, Any] = {
+        metadata: Json = {
             **(present.get("metadata") or {}),
             "name": name,
             "namespace": self._namespace,

@@ -21,11 +21,12 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import MpctlError, Tampered
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
 from mpctl.platform.kubernetes.api.objects import last_writer
-from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown, Stale
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.revision import Revision
 

@@ -18,15 +18,14 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, MpctlError, NotPermitted, Tampered
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, SECRET
 from mpctl.platform.kubernetes.api.objects import last_writer
-from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.lease import Lease
 from mpctl.platform.kubernetes.ledger_objects import (
     ENTRIES,
@@ -250,9 +249,7 @@ class KubernetesStore:
 
     # Records
 
-    def save(
-        self, operation: str, name: str, record: dict[str, Any], *, only: bool = False
-    ) -> None:
+    def save(self, operation: str, name: str, record: Json, *, only: bool = False) -> None:
         """Keep a record; replaces one of the same name. ``only``: the operation has no other, so one that another
         writer destroyed is replaced, too."""
         self._records.save_all(
@@ -262,15 +259,15 @@ class KubernetesStore:
     def save_all(
         self,
         operation: str,
-        records: Mapping[str, dict[str, Any]],
+        records: Mapping[str, Json],
         *,
-        raw: Mapping[str, dict[str, Any]] | None = None,
+        raw: Mapping[str, Json] | None = None,
     ) -> None:
         """Keep records of an operation, and raw results where there is room; within the lease with the next entry, or
         after some time."""
         self._records.save_all(operation, records, raw=raw, with_entry=self._known is not None)
 
-    def load(self, operation: str, name: str, *, again: bool = False) -> dict[str, Any] | None:
+    def load(self, operation: str, name: str, *, again: bool = False) -> Json | None:
         """A record kept by :meth:`save`, or None; ``again``: read what another command saved meanwhile.
 
         Raises:
@@ -280,7 +277,7 @@ class KubernetesStore:
             self._records.forget((operation,))
         return self._records.load_all(operation).get(name)
 
-    def seal(self, value: dict[str, Any]) -> bool:
+    def seal(self, value: Json) -> bool:
         """Keep a value in the namespace's Secret for it, where the administrator has made one and let mpctl write."""
         data = {self._service: base64.b64encode(json.dumps(value).encode()).decode()}
         try:
@@ -291,7 +288,7 @@ class KubernetesStore:
             return False
         return True
 
-    def unseal(self) -> dict[str, Any] | None:
+    def unseal(self) -> Json | None:
         """The value of :meth:`seal`; None where the Secret has none or may not be read."""
         try:
             secret = self._client.get(SECRET, names.SEALED, self._namespace) or {}

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.objects import owns_field
-from mpctl.platform.kubernetes.api.replies import Json
 
 # Fields that the API server, admission plugins, the Job controller and the scheduler add if the template has none. None
 # of them runs code. A webhook that injects containers, volumes or variables makes a pod foreign.

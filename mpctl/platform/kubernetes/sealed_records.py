@@ -21,15 +21,14 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, InputError, MpctlError, Tampered
+from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, LEASE, ObjectKind
 from mpctl.platform.kubernetes.api.objects import last_writer
-from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.ledger_objects import (
     ENTRIES,
     Appended,
@@ -51,7 +50,7 @@ _FIRST_S = (
     30.0  # of records that wait for an entry, before they are sealed without one; doubled each time
 )
 
-Bundle = dict[str, Any]
+Bundle = Json
 
 
 @dataclass(frozen=True)
@@ -315,7 +314,7 @@ def number_of(seal: Json) -> int:
     return int(seal.get("revision") or 0)
 
 
-def _has_room(count: int, last: Mapping[str, Any], records: Mapping[str, Any]) -> bool:
+def _has_room(count: int, last: JsonView, records: JsonView) -> bool:
     """Return whether ``records`` fit the last of ``count`` bundles, or a new one that most operations have."""
     fits = len(_packed(records)) <= _PIECE
     return fits and (count < _BUNDLES or len(_packed({**last, **records})) <= _PIECE)
@@ -325,7 +324,7 @@ def _bundle_name(number: int) -> str:
     return f"records {number}"
 
 
-def _packed(bundle: Mapping[str, Any]) -> bytes:
+def _packed(bundle: JsonView) -> bytes:
     return gzip.compress(
         json.dumps(bundle, sort_keys=True, separators=(",", ":")).encode(), mtime=0
     )

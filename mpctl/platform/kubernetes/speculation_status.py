@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import EVENT, SPECULATION_STATUS
-from mpctl.platform.kubernetes.api.replies import Json
 
 _LABELS = {"app.kubernetes.io/managed-by": "mpctl"}
 _LONGEST = 1000  # of an Event's message; the API server takes 1024 bytes
@@ -25,7 +24,7 @@ class StatusWriter:
         self._client, self._instance = client, instance
         self._known: dict[tuple[str, str], Json] = {}
 
-    def write(self, namespace: str, service: str, status: Mapping[str, Any]) -> None:
+    def write(self, namespace: str, service: str, status: JsonView) -> None:
         """Set the status; ``observedGeneration`` is added.
 
         Raises:

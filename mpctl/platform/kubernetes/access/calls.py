@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 from mpctl.doctor import Denied
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api import kinds
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
@@ -450,12 +451,12 @@ def denied_calls(client: Client, namespace: str | None) -> tuple[Denied, ...]:
     )
 
 
-def _granted(client: Client, namespace: str) -> Iterable[dict[str, Any]]:
+def _granted(client: Client, namespace: str) -> Iterable[Json]:
     answer = client.create(RULES_REVIEW, {"metadata": {}, "spec": {"namespace": namespace}})
     return (answer.get("status") or {}).get("resourceRules") or ()
 
 
-def covers(rule: dict[str, Any], row: CallRow) -> bool:
+def covers(rule: Json, row: CallRow) -> bool:
     """Return whether an RBAC rule grants a row for its one object, or for every object: one with resourceNames does not
     grant the latter."""
     verbs, groups, resources = (
@@ -473,7 +474,7 @@ def covers(rule: dict[str, Any], row: CallRow) -> bool:
 
 
 def _may(client: Client, row: CallRow, namespace: str | None) -> bool:
-    attributes: dict[str, Any] = {
+    attributes: Json = {
         "verb": row.verb,
         "group": row.kind.group,
         "resource": row.kind.plural,

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.access.calls import API_KEY, SEALING, CallRow, Options, Role, needs
 from mpctl.platform.kubernetes.api.kinds import (
     CONFIG_MAP,
@@ -32,7 +33,6 @@ from mpctl.platform.kubernetes.api.kinds import (
 )
 from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, SEALED
 
-Json = dict[str, Any]
 _RBAC = "rbac.authorization.k8s.io"
 _SUBJECTS = ("user", "group", "serviceaccount")
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"

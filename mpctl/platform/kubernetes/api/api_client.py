@@ -17,11 +17,12 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode
 
 from mpctl import commands
 from mpctl.errors import InputError, MpctlError
+from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.kinds import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -41,7 +42,6 @@ from mpctl.platform.kubernetes.api.kinds import (
 )
 from mpctl.platform.kubernetes.api.replies import (
     Call,
-    Json,
     NoResponse,
     OutcomeUnknown,
     Response,
@@ -538,7 +538,7 @@ class Client:
 
     def authorization(self) -> dict[str, str]:
         """The Authorization header, empty with client certificates."""
-        settings: Mapping[str, Any] = self.configuration.auth_settings()
+        settings: JsonView = self.configuration.auth_settings()
         return {item["key"]: item["value"] for item in settings.values() if item["value"]}
 
     def header_lines(self) -> tuple[str, ...]:

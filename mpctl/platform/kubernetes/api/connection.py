@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpctl import commands
 from mpctl.errors import InputError, NotPermitted
+from mpctl.json_types import Json, JsonView
 from mpctl.manifest import masked, redacted
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def current_context(files: tuple[str, ...]) -> str | None:
     return None
 
 
-def _read(file: str) -> dict[str, Any]:
+def _read(file: str) -> Json:
     """Read a kubeconfig; an empty file counts as an empty one, as with kubectl.
 
     Raises:
@@ -156,7 +157,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Cluste
 class _Entries:
     """Entries of the kubeconfig files; of two with the same name the first wins, as in kubectl."""
 
-    def __init__(self, records: Mapping[str, dict[str, Any]]) -> None:
+    def __init__(self, records: Mapping[str, Json]) -> None:
         self.files = tuple(
             file for file, record in records.items() if record
         )  # the client refuses empty ones
@@ -171,7 +172,7 @@ class _Entries:
         """Return the names of all entries of a kind."""
         return tuple(dict.fromkeys(str(entry["name"]) for _, of, entry in self._all if of == kind))
 
-    def find(self, kind: str, name: Any) -> tuple[str, dict[str, Any] | None]:
+    def find(self, kind: str, name: Any) -> tuple[str, Json | None]:
         """Return the file and content of an entry; None when not found."""
         matching = (
             (file, entry) for file, of, entry in self._all if of == kind and entry["name"] == name
@@ -179,7 +180,7 @@ class _Entries:
         file, entry = next(matching, ("", None))
         return file, None if entry is None else dict(entry.get(kind) or {})
 
-    def check(self, context: dict[str, Any]) -> None:
+    def check(self, context: Json) -> None:
         """Refuse errors that the client library reports without file and field, or not at all.
 
         Raises:
@@ -210,7 +211,7 @@ _DATA = {
 }
 
 
-def _list(record: Mapping[str, Any], file: str, kind: str) -> list[dict[str, Any]]:
+def _list(record: JsonView, file: str, kind: str) -> list[Json]:
     def named(entry: Any) -> bool:
         return (
             isinstance(entry, dict) and "name" in entry and isinstance(entry.get(kind) or {}, dict)
@@ -267,7 +268,7 @@ class _LogCapture(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def _no_credential(context: str, plugin: Mapping[str, Any], lines: list[str]) -> NotPermitted:
+def _no_credential(context: str, plugin: JsonView, lines: list[str]) -> NotPermitted:
     command = shlex.join(
         redacted([str(part) for part in (plugin.get("command"), *(plugin.get("args") or ()))])
     )

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mpctl.errors import NotPermitted
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api import kinds, names
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
-from mpctl.platform.kubernetes.api.replies import Json
 
 _ISVC_LABEL = "serving.kserve.io/inferenceservice"
 _NAMED = (kinds.INFERENCE_SERVICE, kinds.LLM_INFERENCE_SERVICE, kinds.DEPLOYMENT, kinds.LEASE)

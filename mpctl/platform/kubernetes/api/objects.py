@@ -17,7 +17,7 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Refused
-from mpctl.platform.kubernetes.api.replies import Json
+from mpctl.json_types import Json, JsonView
 
 
 def changed_fields(before: Any, after: Any, path: str = "") -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def added_fields(recorded: Any, now: Any, path: str = "") -> tuple[str, ...] | N
     return () if type(recorded) is type(now) and recorded == now else None
 
 
-def _by_name(value: Any) -> dict[str, Any] | None:
+def _by_name(value: Any) -> Json | None:
     if not isinstance(value, list) or not all(
         isinstance(item, dict) and "name" in item for item in value
     ):
@@ -166,7 +166,7 @@ class Owner:
         return f"change {self.name or 'the owner'} instead"
 
 
-def owner_of(thing: Mapping[str, Any]) -> Owner | None:
+def owner_of(thing: JsonView) -> Owner | None:
     """Return the owner of a Kubernetes object; None when only people write it."""
     metadata = thing.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
@@ -179,7 +179,7 @@ def owner_of(thing: Mapping[str, Any]) -> Owner | None:
 
 
 def _argo(
-    labels: Mapping[str, str], annotations: Mapping[str, str], thing: Mapping[str, Any]
+    labels: Mapping[str, str], annotations: Mapping[str, str], thing: JsonView
 ) -> Owner | None:
     tracking = annotations.get(_ARGO_ID)
     if tracking and _tracks(tracking, thing):
@@ -188,7 +188,7 @@ def _argo(
     return Owner("Argo CD", instance, f"label {_ARGO_INSTANCE}: {instance}") if instance else None
 
 
-def _tracks(tracking: str, thing: Mapping[str, Any]) -> bool:
+def _tracks(tracking: str, thing: JsonView) -> bool:
     """``app:group/Kind:namespace/name``. Argo CD itself ignores an id that was copied from another object."""
     parts = tracking.split(":")
     if len(parts) != 3:
@@ -216,7 +216,7 @@ def _helm(annotations: Mapping[str, str]) -> Owner | None:
     )
 
 
-def _controller_or_manager(metadata: Mapping[str, Any]) -> Owner | None:
+def _controller_or_manager(metadata: JsonView) -> Owner | None:
     for reference in metadata.get("ownerReferences") or []:
         if reference.get("controller"):
             name = f"{reference.get('kind')} {reference.get('name')}"
@@ -229,7 +229,7 @@ def _controller_or_manager(metadata: Mapping[str, Any]) -> Owner | None:
     return None
 
 
-def require_unowned(thing: Mapping[str, Any], *, force: bool, command: str = "") -> str | None:
+def require_unowned(thing: JsonView, *, force: bool, command: str = "") -> str | None:
     """Return a warning when ``force`` overrides an owner; None without an owner.
 
     Raises:
@@ -251,7 +251,7 @@ def require_unowned(thing: Mapping[str, Any], *, force: bool, command: str = "")
     )
 
 
-def last_editor(record: Mapping[str, Any], ours: str) -> str:
+def last_editor(record: JsonView, ours: str) -> str:
     """``MANAGER at TIME`` of the last change by another manager than ``ours``; a word for it where nobody is named."""
     edits = [
         (str(entry["time"]), entry.get("manager", "?"))

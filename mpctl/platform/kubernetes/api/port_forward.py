@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpctl.errors import MpctlError
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.kinds import POD
 from mpctl.platform.kubernetes.api.replies import Call, error_of
 
@@ -229,9 +230,9 @@ async def _bridge_tls(plain: socket.socket, raw: socket.socket) -> None:
                 await end[1].wait_closed()
 
 
-def _ssl_options(configuration: Any) -> dict[str, Any]:
+def _ssl_options(configuration: Any) -> Json:
     if not configuration.verify_ssl:
-        options: dict[str, Any] = {"cert_reqs": ssl.CERT_NONE, "check_hostname": False}
+        options: Json = {"cert_reqs": ssl.CERT_NONE, "check_hostname": False}
     else:
         options = {"cert_reqs": ssl.CERT_REQUIRED}
         if configuration.ssl_ca_cert:

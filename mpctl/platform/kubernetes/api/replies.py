@@ -8,13 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
+from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
-
-Json = dict[str, Any]
 
 
 class AlreadyExists(Conflict):
@@ -76,7 +74,7 @@ class Call:
         return f"{self.verb} {resource}{where}"
 
 
-def status_of(body: bytes | str) -> dict[str, Any]:
+def status_of(body: bytes | str) -> Json:
     """Return the ``Status`` of an answer; for another answer, one with its text as the message."""
     text = body.decode(errors="replace") if isinstance(body, bytes) else body
     try:
@@ -125,7 +123,7 @@ def undefined(kind: ObjectKind) -> str:
     )
 
 
-def _not_found(status: Mapping[str, Any], message: str, call: Call) -> MpctlError:
+def _not_found(status: JsonView, message: str, call: Call) -> MpctlError:
     """A 404 about an object names it; that about a path which the server does not serve names none."""
     details = status.get("details")
     if isinstance(details, Mapping) and details.get("name"):
@@ -162,7 +160,7 @@ def _webhook_text(message: str) -> str:
     return f"{match[2].strip()} ({match[1]})" if match else message
 
 
-def _conflict(status: Mapping[str, Any], call: Call) -> tuple[str]:
+def _conflict(status: JsonView, call: Call) -> tuple[str]:
     """Server-side apply names manager and field of each conflict in ``details.causes``."""
     causes = [c for c in _cause_list(status) if c.get("reason") == "FieldManagerConflict"]
     if not causes:
@@ -176,13 +174,13 @@ def _conflict(status: Mapping[str, Any], call: Call) -> tuple[str]:
     return (f"{call.target}: {'; '.join(owned)}",)
 
 
-def _causes(status: Mapping[str, Any]) -> str:
+def _causes(status: JsonView) -> str:
     return "; ".join(
         f"{c.get('field')}: {c.get('message')}" for c in _cause_list(status) if c.get("field")
     )
 
 
-def _cause_list(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _cause_list(status: JsonView) -> list[JsonView]:
     details = status.get("details")
     causes = details.get("causes") if isinstance(details, Mapping) else None
     return [c for c in causes if isinstance(c, Mapping)] if isinstance(causes, list) else []
@@ -215,12 +213,12 @@ def json_object(body: bytes | str) -> Json:
     return record
 
 
-def conditions(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def conditions(record: JsonView) -> Iterator[JsonView]:
     """Yield the conditions of an object's status."""
     status = record.get("status") or {}
     yield from status.get("conditions") or []
 
 
-def condition(record: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+def condition(record: JsonView, kind: str) -> JsonView:
     """Return a condition by its type; empty when absent."""
     return next((c for c in conditions(record) if c.get("type") == kind), {})

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from mpctl import commands
 from mpctl.errors import Conflict, MpctlError, Refused
+from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
 from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.api.objects import changed_fields, last_editor, owner_of
-from mpctl.platform.kubernetes.api.replies import Json, OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.httproute.specs import (
     RouteStatus,
     backend_of,
@@ -89,7 +89,7 @@ class Routes:
         weighted(self._recorded(record), self._service, self._candidate, 1)
         return record
 
-    def shift(self, record: Mapping[str, Any], percent: int) -> None:
+    def shift(self, record: JsonView, percent: int) -> None:
         """Move ``percent`` of the service's traffic to the candidate; return when the gateways accept it.
 
         Raises:
@@ -98,7 +98,7 @@ class Routes:
         """
         self._put(record, weighted(self._recorded(record), self._service, self._candidate, percent))
 
-    def require_mirroring(self, record: Mapping[str, Any], percent: int) -> None:
+    def require_mirroring(self, record: JsonView, percent: int) -> None:
         """Refuse unless every gateway of the route can copy ``percent`` of its requests; only reads.
 
         Raises:
@@ -122,7 +122,7 @@ class Routes:
             classes.append(gateway_class)
         require_supported(needed_features(route, self._service, percent), classes, title)
 
-    def mirror(self, record: Mapping[str, Any], percent: int) -> None:
+    def mirror(self, record: JsonView, percent: int) -> None:
         """Copy ``percent`` of the service's requests to the candidate; return when the gateways accept it.
 
         Raises:
@@ -131,13 +131,13 @@ class Routes:
         """
         self._put(record, mirrored(self._recorded(record), self._service, self._candidate, percent))
 
-    def require_mirrored(self, record: Mapping[str, Any], percent: int) -> None:
+    def require_mirrored(self, record: JsonView, percent: int) -> None:
         """Refuse as :meth:`require_shifted` does, for :meth:`mirror`."""
         self._require(
             record, mirrored(self._recorded(record), self._service, self._candidate, percent)
         )
 
-    def _put(self, record: Mapping[str, Any], spec: Json) -> None:
+    def _put(self, record: JsonView, spec: Json) -> None:
         self._write(record, spec)
         state = self._await(record, lambda state: state.accepted)
         if not state.accepted:
@@ -147,7 +147,7 @@ class Routes:
                 hint="check the gateway's controller",
             )
 
-    def require_shifted(self, record: Mapping[str, Any], percent: int) -> None:
+    def require_shifted(self, record: JsonView, percent: int) -> None:
         """Raise unless the route is as :meth:`shift` wrote it and the gateways still accept it.
 
         Raises:
@@ -158,7 +158,7 @@ class Routes:
             record, weighted(self._recorded(record), self._service, self._candidate, percent)
         )
 
-    def _require(self, record: Mapping[str, Any], spec: Json) -> None:
+    def _require(self, record: JsonView, spec: Json) -> None:
         route = self._read(record)
         if route is None:
             raise Conflict(f"{self._title(record)} was deleted meanwhile")
@@ -168,7 +168,7 @@ class Routes:
         if not state.accepted:
             raise MpctlError(f"{self._title(record)} is not accepted any more: {state.message}")
 
-    def restore(self, record: Mapping[str, Any]) -> tuple[str, ...]:
+    def restore(self, record: JsonView) -> tuple[str, ...]:
         """Restore the recorded route and wait until the gateways have processed it.
 
         Returns notes on foreign changes that were kept, and on a route that no gateway confirms.
@@ -242,19 +242,19 @@ class Routes:
         """Return all routes but those that KServe writes for the candidate."""
         return [route for route in self.all() if not is_kserve_route(route, self._candidate)]
 
-    def _read(self, record: Mapping[str, Any]) -> Json | None:
+    def _read(self, record: JsonView) -> Json | None:
         return self._client.get(HTTP_ROUTE, record["name"], self._namespace)
 
-    def _recorded(self, record: Mapping[str, Any]) -> Json:
+    def _recorded(self, record: JsonView) -> Json:
         return {
             "metadata": {"name": record["name"], "namespace": self._namespace},
             "spec": record["spec"],
         }
 
-    def _title(self, record: Mapping[str, Any]) -> str:
+    def _title(self, record: JsonView) -> str:
         return f"HTTPRoute {self._namespace}/{record['name']}"
 
-    def _write(self, record: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
+    def _write(self, record: JsonView, spec: JsonView) -> bool:
         """Return whether the spec was written; False when it is live already."""
         written = False  # a write of unknown outcome may have happened
         for _ in range(_TRIES):
@@ -279,7 +279,7 @@ class Routes:
             hint="run the same command again to resume",
         )
 
-    def _foreign_change(self, route: Json, record: Mapping[str, Any]) -> Conflict:
+    def _foreign_change(self, route: Json, record: JsonView) -> Conflict:
         fields = (
             ", ".join(changed_fields(record["spec"], route["spec"])[:5])
             or "reverted to the recorded spec"
@@ -289,7 +289,7 @@ class Routes:
             hint="nothing was overwritten",
         )
 
-    def _await_observed(self, record: Mapping[str, Any]) -> RouteStatus:
+    def _await_observed(self, record: JsonView) -> RouteStatus:
         """Wait until the gateways have processed the restored route; none need accept it, and a deleted one cannot."""
         state = self._await(record, lambda state: state.observed)
         if not state.observed and state.has_gateway:
@@ -301,9 +301,7 @@ class Routes:
             )
         return state
 
-    def _await(
-        self, record: Mapping[str, Any], enough: Callable[[RouteStatus], bool]
-    ) -> RouteStatus:
+    def _await(self, record: JsonView, enough: Callable[[RouteStatus], bool]) -> RouteStatus:
         """Return the status once it is ``enough``, or at the timeout. A deleted route counts as observed."""
         end = time.monotonic() + _ACCEPTED_TIMEOUT_S
         while True:

@@ -17,13 +17,11 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
 
 from mpctl.errors import InputError, Refused
 from mpctl.gate.users_traffic import equal_share, next_share
+from mpctl.json_types import Json, JsonView
 from mpctl.methods.preflight.drain import ANSWER_S
-
-Json = dict[str, Any]
 
 MOST_WEIGHT = 1_000_000  # Gateway API v1, HTTPBackendRef.weight
 _NEEDED = ("Accepted", "ResolvedRefs")  # conditions of a route in status.parents
@@ -34,7 +32,7 @@ def backend_of(isvc: str) -> str:
     return f"{isvc}-predictor"
 
 
-def refers_to(ref: Mapping[str, Any], service: str, namespace: str) -> bool:
+def refers_to(ref: JsonView, service: str, namespace: str) -> bool:
     """Return whether a backendRef of a route in ``namespace`` refers to the Service (default group and kind)."""
     return (
         ref.get("name") == service
@@ -44,12 +42,12 @@ def refers_to(ref: Mapping[str, Any], service: str, namespace: str) -> bool:
     )
 
 
-def weight_of(ref: Mapping[str, Any]) -> int:
+def weight_of(ref: JsonView) -> int:
     """Weight of a backendRef; the default of Gateway API is 1."""
     return int(ref.get("weight", 1))
 
 
-def refs_of(route: Mapping[str, Any], service: str) -> list[Mapping[str, Any]]:
+def refs_of(route: JsonView, service: str) -> list[JsonView]:
     """Return the backendRefs of a route that refer to the Service and have a weight."""
     namespace = str(route["metadata"].get("namespace") or "")
     rules = (route.get("spec") or {}).get("rules") or []
@@ -62,12 +60,12 @@ def routes_to(routes: Iterable[Json], service: str) -> list[Json]:
     return [route for route in routes if refs_of(route, service)]
 
 
-def is_controlled(route: Mapping[str, Any]) -> bool:
+def is_controlled(route: JsonView) -> bool:
     """Return whether a controller such as KServe owns the route and reverts changes."""
     return any(owner.get("controller") for owner in route["metadata"].get("ownerReferences") or [])
 
 
-def is_kserve_route(route: Mapping[str, Any], isvc: str) -> bool:
+def is_kserve_route(route: JsonView, isvc: str) -> bool:
     """Return whether KServe wrote the route for this InferenceService (Gateway API mode). KServe deletes both together,
     and only clients that use this InferenceService's own host name reach it."""
     owners = route["metadata"].get("ownerReferences") or []
@@ -146,7 +144,7 @@ spec:
       timeouts: {{request: {ANSWER_S}s}}  # without it a gateway's default cuts long answers"""
 
 
-def weighted(route: Mapping[str, Any], isvc: str, candidate: str, percent: int) -> Json:
+def weighted(route: JsonView, isvc: str, candidate: str, percent: int) -> Json:
     """Return the spec of ``route`` with ``percent`` (1..100) of the share of ``isvc`` moved to ``candidate``.
 
     A rule with the service as its only backend gets ``100 - percent`` and ``percent``; in other rules all weights are
@@ -258,7 +256,7 @@ class RouteStatus:
     has_gateway: bool = True  # any gateway reports a status
 
 
-def route_status(route: Mapping[str, Any]) -> RouteStatus:
+def route_status(route: JsonView) -> RouteStatus:
     """Read the conditions Accepted and ResolvedRefs of each gateway and their generations from ``status.parents``."""
     generation = int(route["metadata"].get("generation") or 0)
     parents = (route.get("status") or {}).get("parents") or []
@@ -293,7 +291,7 @@ SHARE = "HTTPRouteRequestPercentageMirror"
 SEVERAL = "HTTPRouteRequestMultipleMirrors"
 
 
-def mirrored(route: Mapping[str, Any], isvc: str, candidate: str, percent: int) -> Json:
+def mirrored(route: JsonView, isvc: str, candidate: str, percent: int) -> Json:
     """Return the spec of ``route`` with ``percent`` (1..100) of the requests to ``isvc`` copied to ``candidate``.
 
     Every rule that gives the service traffic gets one filter more; nothing else changes.
@@ -318,12 +316,12 @@ def mirrored(route: Mapping[str, Any], isvc: str, candidate: str, percent: int) 
     return spec
 
 
-def _refs(rule: Mapping[str, Any], isvc: str, namespace: str) -> list[Mapping[str, Any]]:
+def _refs(rule: JsonView, isvc: str, namespace: str) -> list[JsonView]:
     refs = rule.get("backendRefs") or []
     return [ref for ref in refs if refers_to(ref, backend_of(isvc), namespace) and weight_of(ref)]
 
 
-def mirrors_of(route: Mapping[str, Any], service: str) -> tuple[float, ...]:
+def mirrors_of(route: JsonView, service: str) -> tuple[float, ...]:
     """Return the shares in percent of the route's requests of which ``service`` gets copies, one for each filter."""
     namespace = str(route["metadata"].get("namespace") or "")
     mirrors = (
@@ -338,7 +336,7 @@ def mirrors_of(route: Mapping[str, Any], service: str) -> tuple[float, ...]:
     )
 
 
-def _mirror(route_filter: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _mirror(route_filter: JsonView) -> JsonView | None:
     return (
         route_filter.get("requestMirror") or {}
         if route_filter.get("type") == "RequestMirror"
@@ -346,7 +344,7 @@ def _mirror(route_filter: Mapping[str, Any]) -> Mapping[str, Any] | None:
     )
 
 
-def _percent(mirror: Mapping[str, Any]) -> float:
+def _percent(mirror: JsonView) -> float:
     if "fraction" in mirror:
         return (
             100
@@ -356,9 +354,7 @@ def _percent(mirror: Mapping[str, Any]) -> float:
     return float(mirror.get("percent", 100))
 
 
-def is_known_spec(
-    route: Mapping[str, Any], recorded: Mapping[str, Any], isvc: str, candidate: str
-) -> bool:
+def is_known_spec(route: JsonView, recorded: JsonView, isvc: str, candidate: str) -> bool:
     """Return whether a route's spec is the recorded one or one that mpctl makes of it."""
     spec = route["spec"]
     shares = {int(share) for share in mirrors_of(route, backend_of(candidate))} & set(range(1, 101))
@@ -369,7 +365,7 @@ def is_known_spec(
     )
 
 
-def needed_features(route: Mapping[str, Any], isvc: str, percent: int) -> tuple[str, ...]:
+def needed_features(route: JsonView, isvc: str, percent: int) -> tuple[str, ...]:
     """Return the features that a gateway needs to copy ``percent`` of the requests to ``isvc``."""
     namespace = str(route["metadata"].get("namespace") or "")
     rules = [rule for rule in route["spec"].get("rules") or [] if _refs(rule, isvc, namespace)]
@@ -381,7 +377,7 @@ def needed_features(route: Mapping[str, Any], isvc: str, percent: int) -> tuple[
     return (MIRROR, *((SHARE,) if percent < 100 else ()), *((SEVERAL,) if several else ()))
 
 
-def supported_features(gateway_class: Mapping[str, Any]) -> frozenset[str]:
+def supported_features(gateway_class: JsonView) -> frozenset[str]:
     """Return the features that a GatewayClass lists; before Gateway API 1.3 they were plain strings."""
     listed = (gateway_class.get("status") or {}).get("supportedFeatures") or []
     return frozenset(
@@ -390,9 +386,7 @@ def supported_features(gateway_class: Mapping[str, Any]) -> frozenset[str]:
     )
 
 
-def require_supported(
-    needed: Sequence[str], classes: Iterable[Mapping[str, Any]], title: str
-) -> None:
+def require_supported(needed: Sequence[str], classes: Iterable[JsonView], title: str) -> None:
     """Refuse to mirror on a gateway that does not list what is needed.
 
     Raises:

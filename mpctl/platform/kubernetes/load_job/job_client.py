@@ -11,12 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.block import LoadResult
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.counters import Counters
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.load_job.job_pods import LOAD_LOCAL_HINT, LoadPod
 from mpctl.platform.load import PacedServer, block_of, limit_s
 from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, SentBlock
@@ -78,7 +78,7 @@ class JobClient:
             return SentBlock(result, Counters(), Counters())
         return SentBlock(result, Counters.parse(answer["before"]), Counters.parse(answer["after"]))
 
-    def _answer(self, path: str, block: dict[str, Any], limit: float) -> dict[str, Any]:
+    def _answer(self, path: str, block: Json, limit: float) -> Json:
         """Order a block and wait for its end; a question without an answer is asked again. Nothing is sent twice,
         because the pod knows the block's name."""
         self._order(path, block)
@@ -100,7 +100,7 @@ class JobClient:
             f"{self._pod.title} did not finish a block in {limit:.0f} s", hint=LOAD_LOCAL_HINT
         )
 
-    def _order(self, path: str, block: dict[str, Any]) -> None:
+    def _order(self, path: str, block: Json) -> None:
         status, _ = self._pod.ask("POST", path, block)
         if status == 409:
             raise BlockLost(

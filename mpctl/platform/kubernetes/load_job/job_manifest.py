@@ -22,12 +22,12 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.replies import condition
 from mpctl.platform.kubernetes.gpu_capacity import LOAD_RESOURCES
-from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod
+from mpctl.platform.kubernetes.service.conditions import assess_waiting_pod
 from mpctl.platform.kubernetes.service.container import engine_container
 from mpctl.platform.load import PACED, STREAM
 
@@ -76,7 +76,7 @@ _OWN_LABELS = (
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-def load_job(pod: Json, service: str, namespace: str, scope: str, owner: str) -> dict[str, Any]:
+def load_job(pod: JsonView, service: str, namespace: str, scope: str, owner: str) -> Json:
     """Return a new Job with a pod like ``pod``, a ready pod of the service.
 
     ``scope``: the work it is for; a bench next to a rollout has its own Job. ``owner``: digest of the authorization
@@ -105,15 +105,15 @@ def load_job(pod: Json, service: str, namespace: str, scope: str, owner: str) ->
     }
 
 
-def is_same(live: Json, stored: Json) -> bool:
+def is_same(live: JsonView, stored: JsonView) -> bool:
     """Return whether a Job is in every field of its spec what the API server would store for a new one: ``stored``, the
     answer to a dry-run create. So a field that mpctl does not know cannot add anything to what its pods run."""
     return _comparable_spec(live) == _comparable_spec(stored)
 
 
-def _comparable_spec(job: Json) -> dict[str, Any]:
+def _comparable_spec(job: JsonView) -> Json:
     """The spec without the uid and the name of the Job, which the API server writes into its selector and labels."""
-    spec: dict[str, Any] = copy.deepcopy(job["spec"])
+    spec: Json = copy.deepcopy(job["spec"])
     generic = {
         job["metadata"]["uid"]: ("uid",),
         job["metadata"]["name"]: ("name",),
@@ -131,7 +131,7 @@ def labels_of(service: str, scope: str) -> dict[str, str]:
     return {**names.labels(service, names.LOAD), names.SCOPE_LABEL: scope}
 
 
-def _command(engine: Json, owner: str) -> list[str]:
+def _command(engine: JsonView, owner: str) -> list[str]:
     """The agent's start: the engine's own python, else the one of the image's path."""
     command = str((engine.get("command") or [""])[0])
     python = command if "python" in command.rpartition("/")[2] else "python3"
@@ -146,7 +146,7 @@ def script_command(python: str, files: Sequence[Path]) -> list[str]:
     return [python, "-c", _LOADER, packed]
 
 
-def security_of(engine: Json, pod_context: Json) -> dict[str, Any]:
+def security_of(engine: JsonView, pod_context: JsonView) -> Json:
     """The container's security context. ``runAsNonRoot`` where the serving pod's user is known not to be root: the
     image's own user is not known."""
     engine_context = {k: v for k, v in (engine.get("securityContext") or {}).items() if k in _USER}
@@ -160,8 +160,8 @@ def security_of(engine: Json, pod_context: Json) -> dict[str, Any]:
     }
 
 
-def _pod_spec(pod: Json, owner: str) -> dict[str, Any]:
-    serving: Mapping[str, Any] = pod["spec"]
+def _pod_spec(pod: JsonView, owner: str) -> Json:
+    serving: JsonView = pod["spec"]
     engine = engine_container(serving["containers"])
     placed = placement_of(serving)
     context = pod_security(serving)
@@ -195,7 +195,7 @@ def _pod_spec(pod: Json, owner: str) -> dict[str, Any]:
     }
 
 
-def placement_of(serving: Mapping[str, Any]) -> dict[str, Any]:
+def placement_of(serving: JsonView) -> Json:
     """Tolerations and node affinity of a serving pod's spec, for a pod that may run where it does."""
     tolerations = [
         t for t in serving.get("tolerations") or [] if t.get("key") not in _DEFAULT_TOLERATIONS
@@ -206,7 +206,7 @@ def placement_of(serving: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def pod_security(serving: Mapping[str, Any]) -> dict[str, Any]:
+def pod_security(serving: JsonView) -> Json:
     """A pod's security context with the user and the groups of a serving pod."""
     context = {
         k: v for k, v in (serving.get("securityContext") or {}).items() if k in (*_USER, *_GROUPS)
@@ -214,7 +214,7 @@ def pod_security(serving: Mapping[str, Any]) -> dict[str, Any]:
     return {"seccompProfile": {"type": "RuntimeDefault"}, **context}
 
 
-def _prefer_service_nodes(pod: Json) -> dict[str, Any]:
+def _prefer_service_nodes(pod: JsonView) -> Json:
     """Prefer the node of the service's pods, which has the image."""
     label = "serving.kserve.io/inferenceservice"
     value = (pod["metadata"].get("labels") or {}).get(label, "")
@@ -229,7 +229,7 @@ def _prefer_service_nodes(pod: Json) -> dict[str, Any]:
     }
 
 
-def is_finished(job: Json) -> bool:
+def is_finished(job: JsonView) -> bool:
     """Return whether the Job or one of its pods has ended, or the Job is being deleted."""
     status = job.get("status") or {}
     ended = any(condition(job, end).get("status") == "True" for end in ("Complete", "Failed"))
@@ -249,7 +249,7 @@ class PodProblem:
     final: bool = False
 
 
-def pod_problem(pod: Json | None, events: Sequence[Json]) -> PodProblem | None:
+def pod_problem(pod: JsonView | None, events: Sequence[JsonView]) -> PodProblem | None:
     """Return what keeps the load client from running, as the cluster reports it; None without a known problem.
 
     ``events``: of the Job and its pod.
@@ -271,7 +271,7 @@ def pod_problem(pod: Json | None, events: Sequence[Json]) -> PodProblem | None:
     return PodProblem(waiting.message, final=not waiting.stuck and waiting.phase.value == "Failed")
 
 
-def _ended(pod: Json) -> str:
+def _ended(pod: JsonView) -> str:
     """Return how the load container ended; empty while it runs."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
     for container in status.get("containerStatuses") or []:

@@ -14,12 +14,13 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import MpctlError
+from mpctl.json_types import Json
 from mpctl.manifest import masked
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import EVENT, JOB, POD
 from mpctl.platform.kubernetes.api.port_forward import Forwards
-from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.load_job.job_manifest import (
     CONTAINER,
     IDLE_S,
@@ -254,9 +255,7 @@ class LoadPod:
         except http.NoAnswer:
             return False
 
-    def _request(
-        self, method: str, path: str, body: dict[str, Any] | None = None
-    ) -> http.HttpAnswer:
+    def _request(self, method: str, path: str, body: Json | None = None) -> http.HttpAnswer:
         target = self._forwards.target(self._pod, PORT)
         return http.request(
             method,
@@ -288,7 +287,7 @@ class LoadPod:
                 f"{self.title}: {self._pod} was deleted", hint="run the same command again"
             )
 
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+    def ask(self, method: str, path: str, body: Json | None = None) -> tuple[int, Any]:
         """A question to the pod, asked again while the pod is there: its status and its JSON.
 
         Raises:

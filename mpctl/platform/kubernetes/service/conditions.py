@@ -7,10 +7,10 @@ observed the latest generation, and every desired pod has these arguments and is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
+from mpctl.json_types import JsonView
 from mpctl.platform.kubernetes.api.replies import condition, conditions
 from mpctl.platform.kubernetes.service.container import (
     argv_of,
@@ -21,8 +21,6 @@ from mpctl.platform.kubernetes.service.container import (
 from mpctl.platform.kubernetes.service.kind_shape import KindShape
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
-
-Json = Mapping[str, Any]
 
 # Waiting reasons of the kubelet that do not resolve without a change.
 _BROKEN_REASONS = frozenset(
@@ -61,11 +59,11 @@ class Health:
 
 
 def assess_health(
-    isvc: Json,
-    deployment: Json | None,
-    pods: Sequence[Json],
-    events: Sequence[Json] = (),
-    runtime: Json | None = None,
+    isvc: JsonView,
+    deployment: JsonView | None,
+    pods: Sequence[JsonView],
+    events: Sequence[JsonView] = (),
+    runtime: JsonView | None = None,
     shape: KindShape | None = None,
 ) -> Health:
     """Assess the health of the arm that ``isvc`` specifies.
@@ -124,7 +122,7 @@ def assess_health(
 
 
 def _first_waiting(
-    pods: Sequence[Json], events: Sequence[Json], *, old_pod_stops: bool
+    pods: Sequence[JsonView], events: Sequence[JsonView], *, old_pod_stops: bool
 ) -> Health | None:
     """The health of the first pod that waits for something. Until an old pod has finished its requests, a new one that
     waits for its GPU is not stuck."""
@@ -137,7 +135,7 @@ def _first_waiting(
     return health
 
 
-def _image_of(pod: Json) -> str:
+def _image_of(pod: JsonView) -> str:
     """Return the image that a node runs the engine from, with its digest."""
     name = engine_container(pod["spec"]["containers"]).get("name")
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
@@ -146,7 +144,7 @@ def _image_of(pod: Json) -> str:
     )
 
 
-def _assess_without_deployment(isvc: Json) -> Health:
+def _assess_without_deployment(isvc: JsonView) -> Health:
     status = isvc.get("status") or {}
     if str((isvc["metadata"].get("annotations") or {}).get(_STOP, "")).lower() == "true":
         return Health(Phase.STARTING, f"stopped by annotation {_STOP}", stuck="stopped")
@@ -160,7 +158,7 @@ def _assess_without_deployment(isvc: Json) -> Health:
     )
 
 
-def _unmet_conditions(isvc: Json) -> str:
+def _unmet_conditions(isvc: JsonView) -> str:
     """Return the unmet conditions of the InferenceService with their messages."""
     messages = [
         f"{c.get('type')}: {c.get('message')}"
@@ -170,12 +168,12 @@ def _unmet_conditions(isvc: Json) -> str:
     return f" ({'; '.join(messages)})" if messages else ""
 
 
-def is_ready(pod: Json) -> bool:
+def is_ready(pod: JsonView) -> bool:
     """Return whether the pod's Ready condition is True."""
     return condition(pod, "Ready").get("status") == "True"
 
 
-def is_draining(pod: Json) -> bool:
+def is_draining(pod: JsonView) -> bool:
     """Return whether the pod stops and its grace period, which ends at its deletionTimestamp, is not over yet."""
     from datetime import UTC, datetime
 
@@ -185,22 +183,22 @@ def is_draining(pod: Json) -> bool:
     ) > datetime.now(UTC)
 
 
-def is_troubled(pod: Json) -> bool:
+def is_troubled(pod: JsonView) -> bool:
     """Return whether events may explain why a pod is not ready: it has no node, or a container of it restarted."""
     return not is_ready(pod) and (_scheduled(pod).get("status") != "True" or _restarts(pod) > 0)
 
 
-def schedulable_replicas(desired: int, pods: Sequence[Json]) -> int:
+def schedulable_replicas(desired: int, pods: Sequence[JsonView]) -> int:
     """Number of desired replicas that can become ready: excludes unschedulable pods, minimum 1."""
     unschedulable = [_scheduled(pod).get("status") == "False" for pod in pods]
     return min(desired, max(1, unschedulable.count(False))) if any(unschedulable) else desired
 
 
-def _scheduled(pod: Json) -> Json:
+def _scheduled(pod: JsonView) -> JsonView:
     return condition(pod, "PodScheduled")
 
 
-def assess_waiting_pod(pod: Json, events: Sequence[Json]) -> Health | None:
+def assess_waiting_pod(pod: JsonView, events: Sequence[JsonView]) -> Health | None:
     """Return the reason why a pod is not ready; None when there is none to report yet."""
     name = pod["metadata"]["name"]
     status = pod.get("status") or {}
@@ -242,7 +240,7 @@ def assess_waiting_pod(pod: Json, events: Sequence[Json]) -> Health | None:
     return Health(Phase.STARTING, message, stuck=f"{name}/{scheduled.get('reason') or 'events'}")
 
 
-def _scale_up_event(events: Sequence[Json]) -> Json | None:
+def _scale_up_event(events: Sequence[JsonView]) -> JsonView | None:
     """Return the latest event of a node autoscaler when it announces a node; None otherwise."""
     announced = [e for e in events if e.get("reason") in _SCALE_UP_EVENTS | _NO_SCALE_UP_EVENTS]
     last = max(
@@ -253,7 +251,7 @@ def _scale_up_event(events: Sequence[Json]) -> Json | None:
     return last if last is not None and last.get("reason") in _SCALE_UP_EVENTS else None
 
 
-def _pending_claims(pod: Json) -> str:
+def _pending_claims(pod: JsonView) -> str:
     """Return the ResourceClaims a pod waits for, by their names in the cluster."""
     claims_by_name = {c["name"]: c for c in (pod.get("spec") or {}).get("resourceClaims") or []}
     created_names = {
@@ -267,14 +265,14 @@ def _pending_claims(pod: Json) -> str:
     return f"; it needs claim {', '.join(claims)}" if claims else ""
 
 
-def _restarts(pod: Json) -> int:
+def _restarts(pod: JsonView) -> int:
     return sum(
         int(c.get("restartCount") or 0)
         for c in (pod.get("status") or {}).get("containerStatuses") or []
     )
 
 
-def cold_start_s(pod: Json) -> float | None:
+def cold_start_s(pod: JsonView) -> float | None:
     """Seconds from a pod's creation to its readiness, None when it was never ready."""
     from datetime import datetime
 
@@ -288,7 +286,7 @@ def cold_start_s(pod: Json) -> float | None:
     return max(0.0, (done - begun).total_seconds())
 
 
-def unmet_conditions(isvc: Json) -> tuple[str, ...]:
+def unmet_conditions(isvc: JsonView) -> tuple[str, ...]:
     """Return the unmet conditions of a service with KServe's reasons."""
     return tuple(
         f"{c.get('type')}: {c.get('message') or c.get('reason')}"
@@ -297,7 +295,7 @@ def unmet_conditions(isvc: Json) -> tuple[str, ...]:
     )
 
 
-def is_at_rest(condition: Json) -> bool:
+def is_at_rest(condition: JsonView) -> bool:
     """Return whether a condition that is False says only that no update is under way, as of a LeaderWorkerSet."""
     stuck = condition.get("reason") == "ProgressDeadlineExceeded"
     return condition.get("type") in ("Progressing", "UpdateInProgress") and not stuck

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from mpctl.json_types import JsonView
 from mpctl.manifest.engine.engine_port import CONTAINER, has_certificate
 from mpctl.manifest.engine.locate import VARIABLE
 from mpctl.manifest.engine.recognition import is_vllm_start
-
-Json = Mapping[str, Any]
 
 LLM_CONTAINER = "main"  # the engine in KServe's presets for LLMInferenceService
 _KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
@@ -24,7 +23,7 @@ _SPECULATION = ("--speculative", "-sc")
 _DOCKER_HUB = ("index.docker.io/", "docker.io/")
 
 
-def engine_container(containers: Sequence[Json]) -> Json:
+def engine_container(containers: Sequence[JsonView]) -> JsonView:
     """Return the engine's container: the one with KServe's name, else the first that starts vLLM, else the one that
     KServe's presets name, else the first."""
     tests = (
@@ -36,7 +35,7 @@ def engine_container(containers: Sequence[Json]) -> Json:
     return container if container is not None else next(iter(containers), {})
 
 
-def starts_vllm(container: Json) -> bool:
+def starts_vllm(container: JsonView) -> bool:
     """Return whether a container starts vLLM: by its command, or by the entrypoint of its image."""
     command, args = (
         [str(word) for word in container.get(key) or ()] for key in ("command", "args")
@@ -44,7 +43,7 @@ def starts_vllm(container: Json) -> bool:
     return is_vllm_start(str(container.get("image") or ""), command or None, args)
 
 
-def answers_tls(container: Json) -> bool:
+def answers_tls(container: JsonView) -> bool:
     """Return whether the engine answers over HTTPS alone: its probes ask so, or KServe's server has a certificate."""
     probes = (
         (container.get(f"{when}Probe") or {}).get("httpGet") or {}
@@ -55,7 +54,7 @@ def answers_tls(container: Json) -> bool:
     )
 
 
-def key_of(container: Json) -> tuple[str | None, str | None]:
+def key_of(container: JsonView) -> tuple[str | None, str | None]:
     """Source of an engine's API key: (variable name, None), (None, the key itself), or (None, None).
 
     ``$(NAME)`` in an argument refers to the variable, as the kubelet expands it.
@@ -68,7 +67,7 @@ def key_of(container: Json) -> tuple[str | None, str | None]:
     return (_KEY_VARIABLE, None) if named else (None, None)
 
 
-def _values(container: Json, flag: str) -> Iterator[str]:
+def _values(container: JsonView, flag: str) -> Iterator[str]:
     """Yield the values of a flag in the arguments."""
     words = [str(argument) for argument in container.get("args") or []]
     for argument, following in zip_longest(words, words[1:]):
@@ -78,7 +77,7 @@ def _values(container: Json, flag: str) -> Iterator[str]:
             yield following
 
 
-def argv_of(container: Json) -> tuple[str, ...]:
+def argv_of(container: JsonView) -> tuple[str, ...]:
     """Command and arguments of a container; vLLM's own where a preset of KServe's evaluates them in a shell, and where
     an image starts vLLM with a model in front."""
     if (evaluated := _evaluated_argv(container)) is not None:
@@ -89,7 +88,7 @@ def argv_of(container: Json) -> tuple[str, ...]:
     return (*command, *args)
 
 
-def _evaluated_argv(container: Json) -> tuple[str, ...] | None:
+def _evaluated_argv(container: JsonView) -> tuple[str, ...] | None:
     """The arguments that vLLM gets from the variable and ``args`` through a preset's ``eval``; None for another start,
     and where a quote is not closed."""
     script = " ".join(map(str, container.get("command") or ()))
@@ -127,7 +126,7 @@ class ExpectedContainer:
         return any(_SPECULATION[0] in str(word) for word in words)
 
 
-def expected(container: Json, **properties: Any) -> ExpectedContainer:
+def expected(container: JsonView, **properties: Any) -> ExpectedContainer:
     """Return the start that a container specifies. ``properties``: further fields of :class:`ExpectedContainer`."""
     command = container.get("command")
     return ExpectedContainer(
@@ -148,7 +147,7 @@ def speculation_args(args: Sequence[str]) -> tuple[str, ...]:
     return tuple(word for word in args if str(word).startswith(_SPECULATION))
 
 
-def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
+def matches_expected(container: JsonView, expected: ExpectedContainer) -> bool:
     """Return whether a container starts as expected. Placeholders of KServe such as ``{{.Name}}`` match any value."""
     args = tuple(container.get("args") or ())
     added = [
@@ -184,7 +183,7 @@ def _same_value(wanted: str, actual: str) -> bool:
     return wanted == actual or "{{" in wanted
 
 
-def matches_template(pod: Json, template: Json) -> bool:
+def matches_template(pod: JsonView, template: JsonView) -> bool:
     """Return whether a pod's container starts as the Deployment's template specifies.
 
     Additions of admission are ignored: variables (EKS adds the service account's role) and another spelling of the

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mpctl import commands
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.counters import CounterError, Counters, samples
+from mpctl.json_types import Json, JsonView
 from mpctl.manifest import masked
 from mpctl.manifest.engine.engine_port import port_of
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import POD, SECRET
 from mpctl.platform.kubernetes.api.port_forward import Forwards, ForwardTarget
-from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.service.conditions import is_ready
 from mpctl.platform.kubernetes.service.container import answers_tls, engine_container, key_of
 from mpctl.platform.kubernetes.service.workload import ServiceWorkload
@@ -148,7 +145,7 @@ class EngineReader:
         target = self._target(pod)
         return http.metrics(target.url, socket=target.socket)
 
-    def _token(self, container: Mapping[str, Any]) -> str | None:
+    def _token(self, container: JsonView) -> str | None:
         """Return the engine's API key from its arguments, its environment or the Secret that its environment names.
 
         Raises:
@@ -165,7 +162,7 @@ class EngineReader:
             )
         return token or None
 
-    def _variable(self, container: Mapping[str, Any], name: str) -> str:
+    def _variable(self, container: JsonView, name: str) -> str:
         entry: Json = next((e for e in container.get("env") or [] if e.get("name") == name), {})
         reference = (entry.get("valueFrom") or {}).get("secretKeyRef")
         if not reference:

@@ -24,10 +24,11 @@ InferenceService only with the resourceVersion that it read.
 from __future__ import annotations
 
 from mpctl.errors import MpctlError
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE, ObjectKind
 from mpctl.platform.kubernetes.api.names import candidate_name, copy_name
-from mpctl.platform.kubernetes.api.replies import Json, OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.autoscaler import AUTOSCALERS, find_scalers, made_by_kserve
 from mpctl.platform.kubernetes.httproute.specs import backend_of, is_controlled, refs_of
 from mpctl.platform.kubernetes.service.shapes import shape_of

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import Refused
+from mpctl.json_types import Json, JsonView
 from mpctl.methods.preflight.drain import selected_services
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, ObjectKind
@@ -21,8 +22,7 @@ from mpctl.platform.kubernetes.service.container import (
     expected,
 )
 
-Json = dict[str, Any]
-Pod = Mapping[str, Any]
+Pod = JsonView
 
 _REVISION = "deployment.kubernetes.io/revision"  # written by the Deployment's controller
 _LONGEST_NAME, _DIGEST = 63, 32  # of a label's value; of an MD5 in hex
@@ -49,21 +49,21 @@ class KindShape:
         DEPLOYMENT.name
     )  # the kind that its autoscaler names; None: it cannot be pinned
 
-    def mode_of(self, record: Mapping[str, Any]) -> KindShape:
+    def mode_of(self, record: JsonView) -> KindShape:
         """The shape of an object of this kind in the mode in which it runs."""
         return self
 
-    def prefill_of(self, record: Mapping[str, Any]) -> KindShape | None:
+    def prefill_of(self, record: JsonView) -> KindShape | None:
         """The shape of further pods, which fill prompts for those of this one; None without any."""
         return None
 
     # The object's fields
 
-    def pod_of(self, record: Mapping[str, Any]) -> Json:
+    def pod_of(self, record: JsonView) -> Json:
         """The mapping that holds containers, volumes and claims; empty where the service leaves it to presets."""
         return _at(record["spec"], self.pod) or _at(record["spec"], self.otherwise or self.pod)
 
-    def strategy_of(self, record: Mapping[str, Any]) -> Any:
+    def strategy_of(self, record: JsonView) -> Any:
         """The limits of a rolling update; None without any."""
         return (
             _at(record["spec"], self.strategy[:-1]).get(self.strategy[-1])
@@ -103,7 +103,7 @@ class KindShape:
             "metadata": {**record["metadata"], "annotations": annotations},
         }
 
-    def to_write(self, record: Json, live: Mapping[str, Any]) -> Json:
+    def to_write(self, record: Json, live: JsonView) -> Json:
         """The object with those fields as they are now."""
         if not self.replicas:
             return record
@@ -117,15 +117,15 @@ class KindShape:
 
     # Its pods
 
-    def is_service(self, record: Mapping[str, Any]) -> bool:
+    def is_service(self, record: JsonView) -> bool:
         """Return whether an object of this kind is a service."""
         return True
 
-    def workload_name(self, record: Mapping[str, Any]) -> str:
+    def workload_name(self, record: JsonView) -> str:
         """Name of the workload that counts the pods."""
         return str(record["metadata"]["name"])
 
-    def pod_selector(self, record: Mapping[str, Any]) -> str:
+    def pod_selector(self, record: JsonView) -> str:
         """The label selector of the pods that serve."""
         raise NotImplementedError
 
@@ -137,38 +137,34 @@ class KindShape:
             if (pod["metadata"].get("labels") or {}).get("component", "predictor") == "predictor"
         ]
 
-    def newest(self, record: Mapping[str, Any], pods: Sequence[Pod]) -> list[Pod]:
+    def newest(self, record: JsonView, pods: Sequence[Pod]) -> list[Pod]:
         """Return the pods of the newest revision."""
         return list(pods)
 
-    def desired_pods(self, record: Mapping[str, Any]) -> int:
+    def desired_pods(self, record: JsonView) -> int:
         """Number of pods that the object asks for."""
         return int(_at(record["spec"], self.replicas[:-1]).get("replicas", 1))
 
-    def obstacle(self, record: Mapping[str, Any], ready: Sequence[Pod]) -> str:
+    def obstacle(self, record: JsonView, ready: Sequence[Pod]) -> str:
         """Reason why the newest pods do not serve alone although they are ready; empty when they do. ``ready``: all
         ready pods of the service."""
         return ""
 
-    def expected(
-        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
-    ) -> ExpectedContainer:
+    def expected(self, record: JsonView, layers: JsonView | None) -> ExpectedContainer:
         """The container start that the object specifies. ``layers``: its ServingRuntime, or its configs."""
         return expected(engine_container(self.pod_of(record).get("containers") or []))
 
-    def read_layers(self, client: Client, record: Mapping[str, Any], namespace: str) -> Json | None:
+    def read_layers(self, client: Client, record: JsonView, namespace: str) -> Json | None:
         """Read what KServe merges below the object: a ServingRuntime, or a List of configs; None without any."""
         return None
 
-    def config_texts(
-        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
-    ) -> tuple[str, ...]:
+    def config_texts(self, record: JsonView, layers: JsonView | None) -> tuple[str, ...]:
         """The merged configs as a revision records them."""
         return ()
 
     # A change
 
-    def deliver(self, client: Client, record: Mapping[str, Any], namespace: str) -> None:
+    def deliver(self, client: Client, record: JsonView, namespace: str) -> None:
         """Make its controller write the pods of an object that was changed, where it does not by itself. May be called
         again.
 
@@ -178,7 +174,7 @@ class KindShape:
 
     def require_changeable(
         self,
-        record: Mapping[str, Any],
+        record: JsonView,
         title: str,
         *,
         side_by_side: bool,
@@ -205,9 +201,7 @@ class KindShape:
             Refused: with the reason and the remedy.
         """
 
-    def additional_pods(
-        self, record: Mapping[str, Any], *, side_by_side: bool
-    ) -> tuple[int, str, str]:
+    def additional_pods(self, record: JsonView, *, side_by_side: bool) -> tuple[int, str, str]:
         """Number of additional pods at most, their purpose, and the hint's beginning when there is no capacity."""
         if side_by_side:
             return (
@@ -221,7 +215,7 @@ class KindShape:
             "try --accept-downtime to stop the old pod first, or ",
         )
 
-    def deleted_hpa(self, record: Mapping[str, Any]) -> str | None:
+    def deleted_hpa(self, record: JsonView) -> str | None:
         """Name of a foreign HPA that KServe deletes when it finds one."""
         return None
 
@@ -229,9 +223,7 @@ class KindShape:
         """Further annotations of a candidate."""
         return {}
 
-    def candidate_spec(
-        self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]
-    ) -> Json:
+    def candidate_spec(self, record: JsonView, pods: int, marks: Mapping[str, str]) -> Json:
         """The spec of a candidate with that number of pods, of which nothing else finds any. ``marks``: labels for
         pods that need a selector."""
         raise NotImplementedError
@@ -260,7 +252,7 @@ class GroupsShape(KindShape):
 
     def require_changeable(
         self,
-        record: Mapping[str, Any],
+        record: JsonView,
         title: str,
         *,
         side_by_side: bool,
@@ -275,9 +267,7 @@ class GroupsShape(KindShape):
                 hint="use --accept-downtime, or run two groups or more",
             )
 
-    def additional_pods(
-        self, record: Mapping[str, Any], *, side_by_side: bool
-    ) -> tuple[int, str, str]:
+    def additional_pods(self, record: JsonView, *, side_by_side: bool) -> tuple[int, str, str]:
         _, purpose, hint = super().additional_pods(record, side_by_side=side_by_side)
         return 0, purpose, hint
 
@@ -297,13 +287,13 @@ def child_name(parent: str, suffix: str) -> str:
     return f"{parent[: _LONGEST_NAME - _DIGEST - len(suffix)]}{digest}{suffix}"
 
 
-def _at(home: Mapping[str, Any], path: tuple[str, ...]) -> Json:
+def _at(home: JsonView, path: tuple[str, ...]) -> Json:
     for key in path:
         home = home.get(key) or {}
     return home  # type: ignore[return-value]
 
 
-def _replaced(home: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Json:
+def _replaced(home: JsonView, path: tuple[str, ...], value: Any) -> Json:
     """A mapping with another value at a path; None removes it."""
     key, *below = path
     if below:

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Refused
+from mpctl.json_types import Json, JsonView
 from mpctl.manifest.engine.locate import VARIABLE
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import (
@@ -41,7 +41,6 @@ from mpctl.platform.kubernetes.service.container import (
 )
 from mpctl.platform.kubernetes.service.kind_shape import (
     GroupsShape,
-    Json,
     KindShape,
     Pod,
     child_name,
@@ -70,23 +69,21 @@ _HPA_CLASS = "hpa.autoscaling.knative.dev"
 class InferenceServiceShape(KindShape):
     """An InferenceService in Standard mode."""
 
-    def mode_of(self, record: Mapping[str, Any]) -> KindShape:
+    def mode_of(self, record: JsonView) -> KindShape:
         annotations = record["metadata"].get("annotations") or {}
         mode = annotations.get(_MODE) or (record.get("status") or {}).get("deploymentMode")
         return KNATIVE if mode in _MODES else self
 
-    def workload_name(self, record: Mapping[str, Any]) -> str:
+    def workload_name(self, record: JsonView) -> str:
         return f"{record['metadata']['name']}-predictor"
 
-    def pod_selector(self, record: Mapping[str, Any]) -> str:
+    def pod_selector(self, record: JsonView) -> str:
         return f"{ISVC_LABEL}={record['metadata']['name']}"
 
-    def desired_pods(self, record: Mapping[str, Any]) -> int:
+    def desired_pods(self, record: JsonView) -> int:
         return int(record["spec"]["predictor"].get("minReplicas") or 1)
 
-    def expected(
-        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
-    ) -> ExpectedContainer:
+    def expected(self, record: JsonView, layers: JsonView | None) -> ExpectedContainer:
         predictor = self.pod_of(record)
         model = predictor.get("model")
         container = (
@@ -98,7 +95,7 @@ class InferenceServiceShape(KindShape):
             inherited = speculation_args(tuple(of_runtime.get("args") or ()))
         return expected(container, whole=model is None, inherited=inherited)
 
-    def read_layers(self, client: Client, record: Mapping[str, Any], namespace: str) -> Json | None:
+    def read_layers(self, client: Client, record: JsonView, namespace: str) -> Json | None:
         model = record["spec"]["predictor"].get("model")
         if model is None:
             return None
@@ -111,15 +108,13 @@ class InferenceServiceShape(KindShape):
         name = model.get("runtime") or status.get("clusterServingRuntimeName")
         return client.get(CLUSTER_SERVING_RUNTIME, name) if name else None
 
-    def deleted_hpa(self, record: Mapping[str, Any]) -> str | None:
+    def deleted_hpa(self, record: JsonView) -> str | None:
         return self.workload_name(record)  # whoever owns it (KServe 0.20)
 
     def candidate_annotations(self) -> Mapping[str, str]:
         return {_AUTOSCALER_CLASS: "none"}
 
-    def candidate_spec(
-        self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]
-    ) -> Json:
+    def candidate_spec(self, record: JsonView, pods: int, marks: Mapping[str, str]) -> Json:
         predictor = {
             k: v for k, v in record["spec"]["predictor"].items() if k not in _NOT_FOR_CANDIDATE
         }
@@ -139,14 +134,14 @@ class KnativeShape(InferenceServiceShape):
     """An InferenceService whose pods Knative runs and whose traffic it splits. Its limits are part of a revision, and
     pinning them would restart the pods."""
 
-    def workload_name(self, record: Mapping[str, Any]) -> str:
+    def workload_name(self, record: JsonView) -> str:
         return child_name(newest_revision(record), "-deployment")
 
-    def newest(self, record: Mapping[str, Any], pods: Sequence[Pod]) -> list[Pod]:
+    def newest(self, record: JsonView, pods: Sequence[Pod]) -> list[Pod]:
         # Pods of another revision may have the same start, for example after a rollback, while they terminate.
         return [pod for pod in pods if _revision_of(pod) == newest_revision(record)]
 
-    def obstacle(self, record: Mapping[str, Any], ready: Sequence[Pod]) -> str:
+    def obstacle(self, record: JsonView, ready: Sequence[Pod]) -> str:
         # A failed revision is kept for its progress deadline (default 600 s) without traffic; its pods are not ready.
         predictor, newest = _predictor_status(record), newest_revision(record)
         if predictor.get("latestReadyRevision") != newest:
@@ -158,14 +153,12 @@ class KnativeShape(InferenceServiceShape):
         older = sorted({_revision_of(pod) for pod in ready} - {newest})
         return f"Knative has not deleted the pods of {', '.join(older)} yet" if older else ""
 
-    def expected(
-        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
-    ) -> ExpectedContainer:
+    def expected(self, record: JsonView, layers: JsonView | None) -> ExpectedContainer:
         return replace(super().expected(record, layers), by_digest=True)
 
     def require_changeable(
         self,
-        record: Mapping[str, Any],
+        record: JsonView,
         title: str,
         *,
         side_by_side: bool,
@@ -210,13 +203,11 @@ class KnativeShape(InferenceServiceShape):
         reason = f"{title} runs in Knative mode, where Knative splits the traffic"
         raise no_route(reason, "leave out --traffic-steps, --mirror and --keep-baseline")
 
-    def additional_pods(
-        self, record: Mapping[str, Any], *, side_by_side: bool
-    ) -> tuple[int, str, str]:
+    def additional_pods(self, record: JsonView, *, side_by_side: bool) -> tuple[int, str, str]:
         pods = starting_pods(record)
         return pods, f"a new revision's {pods} pods side by side", ""
 
-    def deleted_hpa(self, record: Mapping[str, Any]) -> str | None:
+    def deleted_hpa(self, record: JsonView) -> str | None:
         return None
 
 
@@ -236,13 +227,13 @@ KNATIVE = KnativeShape(
 )
 
 
-def newest_revision(record: Mapping[str, Any]) -> str:
+def newest_revision(record: JsonView) -> str:
     """Name of the predictor's newest revision; of its first one until KServe reports one."""
     first = f"{record['metadata']['name']}-predictor-00001"
     return str(_predictor_status(record).get("latestCreatedRevision") or first)
 
 
-def starting_pods(record: Mapping[str, Any]) -> int:
+def starting_pods(record: JsonView) -> int:
     """Number of pods with which a new revision starts before it gets traffic."""
     minimum = record["spec"]["predictor"].get("minReplicas")
     text = str((record["metadata"].get("annotations") or {}).get(f"{_SCALING}initial-scale", ""))
@@ -250,12 +241,12 @@ def starting_pods(record: Mapping[str, Any]) -> int:
     return max(1 if minimum is None else int(minimum), initial, 1)
 
 
-def _predictor_status(record: Mapping[str, Any]) -> Mapping[str, Any]:
+def _predictor_status(record: JsonView) -> JsonView:
     predictor: Json = ((record.get("status") or {}).get("components") or {}).get("predictor") or {}
     return predictor
 
 
-def _revision_of(pod: Mapping[str, Any]) -> str:
+def _revision_of(pod: JsonView) -> str:
     return str((pod["metadata"].get("labels") or {}).get(_REVISION, ""))
 
 
@@ -280,29 +271,27 @@ _ROUTER_PRESETS = (
 class LlmShape(KindShape):
     """An LLMInferenceService with one pod per replica."""
 
-    def mode_of(self, record: Mapping[str, Any]) -> KindShape:
+    def mode_of(self, record: JsonView) -> KindShape:
         return LLM if record["spec"].get("worker") is None else LLM_GROUPS
 
-    def prefill_of(self, record: Mapping[str, Any]) -> KindShape | None:
+    def prefill_of(self, record: JsonView) -> KindShape | None:
         prefill = record["spec"].get("prefill")
         if prefill is None:
             return None
         return LLM_PREFILL if prefill.get("worker") is None else LLM_PREFILL_GROUPS
 
-    def workload_name(self, record: Mapping[str, Any]) -> str:
+    def workload_name(self, record: JsonView) -> str:
         return child_name(str(record["metadata"]["name"]), "-kserve")
 
-    def pod_selector(self, record: Mapping[str, Any]) -> str:
+    def pod_selector(self, record: JsonView) -> str:
         return f"{_NAME}={record['metadata']['name']},{_COMPONENT}"
 
-    def expected(
-        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
-    ) -> ExpectedContainer:
+    def expected(self, record: JsonView, layers: JsonView | None) -> ExpectedContainer:
         return expected(
             merged_container(record, layers), whole=False, inherited=(), appended=_TRACING
         )
 
-    def read_layers(self, client: Client, record: Mapping[str, Any], namespace: str) -> Json | None:
+    def read_layers(self, client: Client, record: JsonView, namespace: str) -> Json | None:
         """Read the configs that shape the pods, as a List, the weakest first; None until KServe reports them."""
         refs = [
             ref
@@ -318,9 +307,7 @@ class LlmShape(KindShape):
             else None
         )
 
-    def config_texts(
-        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
-    ) -> tuple[str, ...]:
+    def config_texts(self, record: JsonView, layers: JsonView | None) -> tuple[str, ...]:
         """The merged configs: where from, namespace, name, and generation where it was read."""
         items = (layers or {}).get("items", ())
         by_name = {
@@ -339,7 +326,7 @@ class LlmShape(KindShape):
 
     def require_changeable(
         self,
-        record: Mapping[str, Any],
+        record: JsonView,
         title: str,
         *,
         side_by_side: bool,
@@ -363,9 +350,7 @@ class LlmShape(KindShape):
             f"{title}: KServe writes the HTTPRoute of an LLMInferenceService and reverts changes to it"
         )
 
-    def candidate_spec(
-        self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]
-    ) -> Json:
+    def candidate_spec(self, record: JsonView, pods: int, marks: Mapping[str, str]) -> Json:
         """The same model name, fixed replicas, and no route, so that requests reach it only where mpctl sends them."""
         spec = {
             key: value for key, value in record["spec"].items() if key not in ("scaling", "router")
@@ -382,10 +367,10 @@ class LlmShape(KindShape):
 class LlmGroupsShape(GroupsShape, LlmShape):
     """An LLMInferenceService on several nodes: KServe alone sees whether its groups are complete."""
 
-    def workload_name(self, record: Mapping[str, Any]) -> str:
+    def workload_name(self, record: JsonView) -> str:
         return child_name(str(record["metadata"]["name"]), "-kserve-mn")
 
-    def pod_selector(self, record: Mapping[str, Any]) -> str:
+    def pod_selector(self, record: JsonView) -> str:
         return f"{super().pod_selector(record)}-leader"
 
 
@@ -393,15 +378,13 @@ class LlmGroupsShape(GroupsShape, LlmShape):
 class LlmPrefillShape(LlmShape):
     """The pods of an LLMInferenceService that fill prompts."""
 
-    def workload_name(self, record: Mapping[str, Any]) -> str:
+    def workload_name(self, record: JsonView) -> str:
         return child_name(str(record["metadata"]["name"]), "-kserve-prefill")
 
-    def pod_selector(self, record: Mapping[str, Any]) -> str:
+    def pod_selector(self, record: JsonView) -> str:
         return f"{super().pod_selector(record)}-prefill"
 
-    def expected(
-        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
-    ) -> ExpectedContainer:
+    def expected(self, record: JsonView, layers: JsonView | None) -> ExpectedContainer:
         below = (
             None
             if layers is None
@@ -414,14 +397,14 @@ class LlmPrefillShape(LlmShape):
 class LlmPrefillGroupsShape(LlmPrefillShape):
     """The leaders of groups that fill prompts."""
 
-    def workload_name(self, record: Mapping[str, Any]) -> str:
+    def workload_name(self, record: JsonView) -> str:
         return child_name(str(record["metadata"]["name"]), "-kserve-mn-prefill")
 
-    def pod_selector(self, record: Mapping[str, Any]) -> str:
+    def pod_selector(self, record: JsonView) -> str:
         return super().pod_selector(record).replace("-prefill", "-leader-prefill")
 
 
-def _of_prefill(document: Mapping[str, Any]) -> Json:
+def _of_prefill(document: JsonView) -> Json:
     """A service or a config with the part of its prefill pods in place of the others'."""
     return {**document, "spec": (document.get("spec") or {}).get("prefill") or {}}
 
@@ -442,7 +425,7 @@ LLM_PREFILL_GROUPS = LlmPrefillGroupsShape(
 )
 
 
-def merged_container(record: Mapping[str, Any], configs: Mapping[str, Any] | None) -> Json:
+def merged_container(record: JsonView, configs: JsonView | None) -> Json:
     """The fields of container ``main`` that start the engine, merged as KServe merges them. ``configs`` None: unknown,
     so variables that only a config may set are left out."""
     layers = [
@@ -461,7 +444,7 @@ def merged_container(record: Mapping[str, Any], configs: Mapping[str, Any] | Non
     return {**strongest, "env": list(env.values())}
 
 
-def _container_of(record: Mapping[str, Any]) -> Json:
+def _container_of(record: JsonView) -> Json:
     """Container ``main`` of a service or a config; empty where it has none."""
     containers = ((record.get("spec") or {}).get("template") or {}).get("containers") or ()
     return next(
@@ -469,6 +452,6 @@ def _container_of(record: Mapping[str, Any]) -> Json:
     )
 
 
-def _applied_configs(record: Mapping[str, Any]) -> list[Json]:
+def _applied_configs(record: JsonView) -> list[Json]:
     """The configs that KServe merged, the weakest first: ``name``, ``namespace``, ``source``."""
     return [dict(config) for config in (record.get("status") or {}).get("appliedConfigs") or ()]

@@ -15,17 +15,12 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import POD
 from mpctl.platform.kubernetes.api.names import candidate_name, copy_name
 from mpctl.platform.kubernetes.api.objects import added_fields, changed_fields, last_editor
-from mpctl.platform.kubernetes.api.replies import (
-    AlreadyExists,
-    Json,
-    OutcomeUnknown,
-    Stale,
-    undefined,
-)
+from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown, Stale, undefined
 from mpctl.platform.kubernetes.autoscaler import KServePin
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.service.conditions import assess_health, schedulable_replicas

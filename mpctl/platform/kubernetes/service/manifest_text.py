@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
 
 from mpctl.errors import InputError, Refused
+from mpctl.json_types import Json, JsonView
 from mpctl.manifest.text.yaml_tree import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, copy_name, label_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
-
-Json = dict[str, Any]
 
 CANDIDATE_LABEL = "mpctl.dev/candidate-of"
 COPY_LABEL = "mpctl.dev/copy-of"
@@ -56,7 +54,7 @@ _OWNER_TRACES = (
 )
 
 
-def text_of(record: Mapping[str, Any]) -> str:
+def text_of(record: JsonView) -> str:
     """The canonical text of a service's object."""
     fields = {k: v for k, v in record.items() if k != "status"}
     metadata = {k: v for k, v in fields["metadata"].items() if k not in _SERVER_METADATA}
@@ -98,7 +96,7 @@ def object_of(text: str) -> Json:
     return record
 
 
-def object_to_write(text: str, live: Mapping[str, Any]) -> Json:
+def object_to_write(text: str, live: JsonView) -> Json:
     """Return the object that replaces ``live`` with ``text``, with the resourceVersion and uid that were read."""
     record = object_of(text)
     current = live["metadata"]
@@ -159,7 +157,7 @@ def candidate_of(
     }
 
 
-def require_own_claims(pod: Mapping[str, Any], service: str) -> None:
+def require_own_claims(pod: JsonView, service: str) -> None:
     """Refuse pods that take a ResourceClaim by name, which those of a candidate would share. Since KServe 0.21 a
     ServingRuntime may name one, which only the running pods show.
 
@@ -222,7 +220,7 @@ def _transition_strategy(*, downtime: bool) -> Json:
     return {"type": "RollingUpdate", "rollingUpdate": limits}
 
 
-def _stopped_first(strategy: Mapping[str, Any], replicas: int) -> int:
+def _stopped_first(strategy: JsonView, replicas: int) -> int:
     """Number of pods that a Deployment stops before new ones are ready.
 
     Kubernetes: percentages of maxUnavailable round down; when both limits are 0, one pod may stop.

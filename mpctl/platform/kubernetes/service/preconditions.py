@@ -9,6 +9,7 @@ from contextlib import suppress
 from mpctl import commands
 from mpctl.doctor.state import is_budgeted
 from mpctl.errors import NotPermitted, Refused
+from mpctl.json_types import Json
 from mpctl.manifest.engine.engine_port import port_of
 from mpctl.methods import Finding
 from mpctl.methods.preflight.drain import RouteLimit, budget_command, path_findings, route_limits
@@ -21,7 +22,6 @@ from mpctl.platform.kubernetes.api.kinds import (
     SERVICE,
     ObjectKind,
 )
-from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.gpu_capacity import LOAD_POD, require_capacity, require_quota
 from mpctl.platform.kubernetes.service.conditions import assess_health, is_ready
 from mpctl.platform.kubernetes.service.container import answers_tls, engine_container

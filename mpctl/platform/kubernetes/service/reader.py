@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from mpctl.errors import NotPermitted
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.api_client import CannotWatch, Client
 from mpctl.platform.kubernetes.api.kinds import (
     DEPLOYMENT,
@@ -20,7 +21,6 @@ from mpctl.platform.kubernetes.api.kinds import (
     POD,
     ObjectKind,
 )
-from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.service.conditions import (
     UNSCHEDULABLE_S,
     Health,

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 from mpctl.manifest import Service, load_one
 from mpctl.manifest.text.yaml_tree import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL
-from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.service.manifest_text import (
     ARM_ANNOTATION,
     LAST_APPLIED,
@@ -44,7 +43,7 @@ def read_service(isvc: Json, runtime: Json | None = None) -> Service:
     return load_one(text + _runtime_text(runtime), name, file=file)
 
 
-def speculation_of(isvc: Json, runtime: Json | None) -> dict[str, Any] | None:
+def speculation_of(isvc: Json, runtime: Json | None) -> Json | None:
     """The speculative setting of a service; services that differ in their names alone are parsed once.
 
     Raises:
@@ -56,7 +55,7 @@ def speculation_of(isvc: Json, runtime: Json | None) -> dict[str, Any] | None:
     metadata = {"name": "service", "annotations": annotations}
     bare: Json = {key: isvc[key] for key in ("apiVersion", "kind", "spec") if key in isvc}
     bare["metadata"] = metadata
-    config: dict[str, Any] | None = json.loads(_speculation_of(json.dumps([bare, runtime])))
+    config: Json | None = json.loads(_speculation_of(json.dumps([bare, runtime])))
     return config
 
 
@@ -76,7 +75,7 @@ def _with_runtime(isvc: Json, name: str) -> Json:
 def edited(
     isvc: Json,
     runtime: Json | None,
-    config: dict[str, Any] | None,
+    config: Json | None,
     edit: Callable[[Service], Service] | None = None,
 ) -> str:
     """The text of ``isvc`` with another speculative setting, as the editor spells it; ``edit`` changes its storage."""

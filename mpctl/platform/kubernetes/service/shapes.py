@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from mpctl.json_types import Json, JsonView
 from mpctl.methods.preflight.drain import selected_services
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, LEADER_WORKER_SET, STATEFUL_SET
 from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.service.container import starts_vllm
-from mpctl.platform.kubernetes.service.kind_shape import GroupsShape, Json, KindShape, Pod, no_route
+from mpctl.platform.kubernetes.service.kind_shape import GroupsShape, KindShape, Pod, no_route
 from mpctl.platform.kubernetes.service.kserve import LLM, STANDARD
 from mpctl.platform.kubernetes.service.vllm_runtime import VLLM_RUNTIMES
 
@@ -34,7 +34,7 @@ _TERMS = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNot
 class DeploymentShape(KindShape):
     """A Deployment that starts vLLM."""
 
-    def is_service(self, record: Mapping[str, Any]) -> bool:
+    def is_service(self, record: JsonView) -> bool:
         """Return whether a container starts vLLM, and no controller made the object."""
         owners = record["metadata"].get("ownerReferences") or []
         containers = self.pod_of(record).get("containers") or []
@@ -42,7 +42,7 @@ class DeploymentShape(KindShape):
             map(starts_vllm, containers)
         )
 
-    def pod_selector(self, record: Mapping[str, Any]) -> str:
+    def pod_selector(self, record: JsonView) -> str:
         selector = record["spec"]["selector"]
         terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
         terms += [
@@ -61,9 +61,7 @@ class DeploymentShape(KindShape):
             f"{title} is none of KServe's: a candidate has no Service that a route could name"
         )
 
-    def candidate_spec(
-        self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]
-    ) -> Json:
+    def candidate_spec(self, record: JsonView, pods: int, marks: Mapping[str, str]) -> Json:
         """Label the pods so that no Service and no selector of the service's own finds: requests reach them only
         where mpctl sends them."""
         template = record["spec"]["template"]
@@ -94,10 +92,10 @@ class DeploymentShape(KindShape):
 class LeaderWorkerSetShape(GroupsShape, DeploymentShape):
     """A LeaderWorkerSet whose leaders start vLLM."""
 
-    def pod_selector(self, record: Mapping[str, Any]) -> str:
+    def pod_selector(self, record: JsonView) -> str:
         return f"{_SET}={record['metadata']['name']},{_LEADER}"
 
-    def obstacle(self, record: Mapping[str, Any], ready: Sequence[Pod]) -> str:
+    def obstacle(self, record: JsonView, ready: Sequence[Pod]) -> str:
         """Describe the groups that are not complete: a leader may be ready before its workers."""
         wanted, status = self.desired_pods(record), record.get("status") or {}
         complete, updated = (
@@ -134,7 +132,7 @@ _SHAPES = (
 SHAPES: dict[str, KindShape] = {shape.resource.name: shape for shape in _SHAPES}
 
 
-def shape_of(record: Mapping[str, Any]) -> KindShape:
+def shape_of(record: JsonView) -> KindShape:
     """The shape of an object; of an InferenceService where the kind is not written."""
     return SHAPES.get(str(record.get("kind")), STANDARD).mode_of(record)
 

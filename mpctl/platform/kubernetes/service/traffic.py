@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mpctl.experiment.counters import Counters
-from mpctl.platform.kubernetes.api.replies import Json
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.service.engines import ClusterEngines
 from mpctl.platform.kubernetes.service.live import LiveService

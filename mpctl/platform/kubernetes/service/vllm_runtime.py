@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl.errors import Refused
+from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, VLLM_RUNTIME
 from mpctl.platform.kubernetes.service.container import (
@@ -22,7 +22,7 @@ from mpctl.platform.kubernetes.service.container import (
     expected,
     matches_expected,
 )
-from mpctl.platform.kubernetes.service.kind_shape import Json, KindShape, no_route
+from mpctl.platform.kubernetes.service.kind_shape import KindShape, no_route
 
 _CONFIG, _PODS = "vllmConfig", "deploymentConfig"
 _BEHIND = (
@@ -35,21 +35,19 @@ _BEHIND = (
 class VllmRuntimeShape(KindShape):
     """A VLLMRuntime."""
 
-    def pod_selector(self, record: Mapping[str, Any]) -> str:
+    def pod_selector(self, record: JsonView) -> str:
         labels = {"app": record["metadata"]["name"], **(record["metadata"].get("labels") or {})}
         return ",".join(f"{key}={value}" for key, value in labels.items())
 
     def serving(self, pods: Sequence[Json]) -> list[Json]:
         return list(pods)
 
-    def expected(
-        self, record: Mapping[str, Any], layers: Mapping[str, Any] | None
-    ) -> ExpectedContainer:
+    def expected(self, record: JsonView, layers: JsonView | None) -> ExpectedContainer:
         config = record["spec"].get(_CONFIG) or {}
         container = {"args": config.get("extraArgs"), "env": config.get("env")}
         return expected(container, whole=False, inherited=(), appended=_BEHIND)
 
-    def deliver(self, client: Client, record: Mapping[str, Any], namespace: str) -> None:
+    def deliver(self, client: Client, record: JsonView, namespace: str) -> None:
         deployment = client.get(DEPLOYMENT, self.workload_name(record), namespace)
         if deployment is None:
             return
@@ -69,7 +67,7 @@ class VllmRuntimeShape(KindShape):
 
     def require_changeable(
         self,
-        record: Mapping[str, Any],
+        record: JsonView,
         title: str,
         *,
         side_by_side: bool,
@@ -98,9 +96,7 @@ class VllmRuntimeShape(KindShape):
             f"{title}: its router finds pods by their labels, and splits no traffic by weights"
         )
 
-    def candidate_spec(
-        self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]
-    ) -> Json:
+    def candidate_spec(self, record: JsonView, pods: int, marks: Mapping[str, str]) -> Json:
         return {**record["spec"], _PODS: {**record["spec"][_PODS], "replicas": pods}}
 
 

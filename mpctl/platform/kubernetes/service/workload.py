@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mpctl.platform.kubernetes.api.replies import Json
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.service.conditions import cold_start_s, is_ready
 from mpctl.platform.kubernetes.service.container import engine_container
 
