@@ -26,7 +26,6 @@ Pod = JsonView
 
 _REVISION = "deployment.kubernetes.io/revision"  # written by the Deployment's controller
 _LONGEST_NAME, _DIGEST = 63, 32  # of a label's value; of an MD5 in hex
-_NO_ROUTE = "leave out --traffic-steps, --mirror and --keep-baseline"
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,9 @@ class KindShape:
     autoscaled: str | None = (
         DEPLOYMENT.name
     )  # the kind that its autoscaler names; None: it cannot be pinned
+    no_route: str = (
+        ""  # why its traffic cannot be split, behind the title of the service; empty where it can
+    )
 
     def mode_of(self, record: JsonView) -> KindShape:
         """The shape of an object of this kind in the mode in which it runs."""
@@ -195,11 +197,16 @@ class KindShape:
         """
 
     def require_route(self, title: str) -> None:
-        """Refuse to split or mirror the traffic.
+        """Refuse to split or mirror the traffic where that cannot be done.
 
         Raises:
             Refused: with the reason and the remedy.
         """
+        if self.no_route:
+            raise Refused(
+                f"{title}{self.no_route}",
+                hint="leave out --traffic-steps, --mirror and --keep-baseline; the candidate is measured without them",
+            )
 
     def additional_pods(self, record: JsonView, *, side_by_side: bool) -> tuple[int, str, str]:
         """Number of additional pods at most, their purpose, and the hint's beginning when there is no capacity."""
@@ -270,13 +277,6 @@ class GroupsShape(KindShape):
     def additional_pods(self, record: JsonView, *, side_by_side: bool) -> tuple[int, str, str]:
         _, purpose, hint = super().additional_pods(record, side_by_side=side_by_side)
         return 0, purpose, hint
-
-
-def no_route(
-    reason: str, hint: str = f"{_NO_ROUTE}; the candidate is measured without them"
-) -> Refused:
-    """The error for traffic that cannot be split."""
-    return Refused(reason, hint=hint)
 
 
 def child_name(parent: str, suffix: str) -> str:

@@ -44,7 +44,6 @@ from mpctl.platform.kubernetes.service.kind_shape import (
     KindShape,
     Pod,
     child_name,
-    no_route,
 )
 
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
@@ -199,10 +198,6 @@ class KnativeShape(InferenceServiceShape):
                 f"has {initial} again",
             )
 
-    def require_route(self, title: str) -> None:
-        reason = f"{title} runs in Knative mode, where Knative splits the traffic"
-        raise no_route(reason, "leave out --traffic-steps, --mirror and --keep-baseline")
-
     def additional_pods(self, record: JsonView, *, side_by_side: bool) -> tuple[int, str, str]:
         pods = starting_pods(record)
         return pods, f"a new revision's {pods} pods side by side", ""
@@ -224,6 +219,7 @@ KNATIVE = KnativeShape(
     annotations=("predictor", "annotations"),
     is_watchable=False,
     autoscaled=None,
+    no_route=" runs in Knative mode, where Knative splits the traffic",
 )
 
 
@@ -269,7 +265,11 @@ _ROUTER_PRESETS = (
 
 @dataclass(frozen=True)
 class LlmShape(KindShape):
-    """An LLMInferenceService with one pod per replica."""
+    """An LLMInferenceService with one pod per replica. ``suffix``: of its workload; ``component``: of the label of its
+    pods."""
+
+    suffix: str = "-kserve"
+    component: str = ""
 
     def mode_of(self, record: JsonView) -> KindShape:
         return LLM if record["spec"].get("worker") is None else LLM_GROUPS
@@ -281,10 +281,10 @@ class LlmShape(KindShape):
         return LLM_PREFILL if prefill.get("worker") is None else LLM_PREFILL_GROUPS
 
     def workload_name(self, record: JsonView) -> str:
-        return child_name(str(record["metadata"]["name"]), "-kserve")
+        return child_name(str(record["metadata"]["name"]), self.suffix)
 
     def pod_selector(self, record: JsonView) -> str:
-        return f"{_NAME}={record['metadata']['name']},{_COMPONENT}"
+        return f"{_NAME}={record['metadata']['name']},{_COMPONENT}{self.component}"
 
     def expected(self, record: JsonView, layers: JsonView | None) -> ExpectedContainer:
         return expected(
@@ -345,11 +345,6 @@ class LlmShape(KindShape):
                 hint=f"add a GPU node first; '{commands.kubectl('get', 'nodes')}' lists them",
             )
 
-    def require_route(self, title: str) -> None:
-        raise no_route(
-            f"{title}: KServe writes the HTTPRoute of an LLMInferenceService and reverts changes to it"
-        )
-
     def candidate_spec(self, record: JsonView, pods: int, marks: Mapping[str, str]) -> Json:
         """The same model name, fixed replicas, and no route, so that requests reach it only where mpctl sends them."""
         spec = {
@@ -367,22 +362,10 @@ class LlmShape(KindShape):
 class LlmGroupsShape(GroupsShape, LlmShape):
     """An LLMInferenceService on several nodes: KServe alone sees whether its groups are complete."""
 
-    def workload_name(self, record: JsonView) -> str:
-        return child_name(str(record["metadata"]["name"]), "-kserve-mn")
-
-    def pod_selector(self, record: JsonView) -> str:
-        return f"{super().pod_selector(record)}-leader"
-
 
 @dataclass(frozen=True)
 class LlmPrefillShape(LlmShape):
     """The pods of an LLMInferenceService that fill prompts."""
-
-    def workload_name(self, record: JsonView) -> str:
-        return child_name(str(record["metadata"]["name"]), "-kserve-prefill")
-
-    def pod_selector(self, record: JsonView) -> str:
-        return f"{super().pod_selector(record)}-prefill"
 
     def expected(self, record: JsonView, layers: JsonView | None) -> ExpectedContainer:
         below = (
@@ -393,23 +376,15 @@ class LlmPrefillShape(LlmShape):
         return super().expected(_of_prefill(record), below)
 
 
-@dataclass(frozen=True)
-class LlmPrefillGroupsShape(LlmPrefillShape):
-    """The leaders of groups that fill prompts."""
-
-    def workload_name(self, record: JsonView) -> str:
-        return child_name(str(record["metadata"]["name"]), "-kserve-mn-prefill")
-
-    def pod_selector(self, record: JsonView) -> str:
-        return super().pod_selector(record).replace("-prefill", "-leader-prefill")
-
-
 def _of_prefill(document: JsonView) -> Json:
     """A service or a config with the part of its prefill pods in place of the others'."""
     return {**document, "spec": (document.get("spec") or {}).get("prefill") or {}}
 
 
-LLM = LlmShape(LLM_INFERENCE_SERVICE, ("template",), ("annotations",), layered=True)
+_LLM_ROUTE = ": KServe writes the HTTPRoute of an LLMInferenceService and reverts changes to it"
+LLM = LlmShape(
+    LLM_INFERENCE_SERVICE, ("template",), ("annotations",), layered=True, no_route=_LLM_ROUTE
+)
 LLM_GROUPS = LlmGroupsShape(
     LLM_INFERENCE_SERVICE,
     ("template",),
@@ -417,11 +392,22 @@ LLM_GROUPS = LlmGroupsShape(
     layered=True,
     workload=STATEFUL_SET,
     autoscaled=LEADER_WORKER_SET.name,
+    no_route=_LLM_ROUTE,
+    suffix="-kserve-mn",
+    component="-leader",
 )
-
-LLM_PREFILL = LlmPrefillShape(LLM_INFERENCE_SERVICE, ("prefill", "template"), ())
-LLM_PREFILL_GROUPS = LlmPrefillGroupsShape(
-    LLM_INFERENCE_SERVICE, ("prefill", "template"), (), workload=STATEFUL_SET
+LLM_PREFILL = LlmPrefillShape(
+    LLM_INFERENCE_SERVICE,
+    ("prefill", "template"),
+    (),
+    suffix="-kserve-prefill",
+    component="-prefill",
+)
+LLM_PREFILL_GROUPS = replace(  # the leaders of groups that fill prompts
+    LLM_PREFILL,
+    workload=STATEFUL_SET,
+    suffix="-kserve-mn-prefill",
+    component="-leader-prefill",
 )
 
 

@@ -19,7 +19,7 @@ from mpctl.methods.preflight.drain import selected_services
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, LEADER_WORKER_SET, STATEFUL_SET
 from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.service.container import starts_vllm
-from mpctl.platform.kubernetes.service.kind_shape import GroupsShape, KindShape, Pod, no_route
+from mpctl.platform.kubernetes.service.kind_shape import GroupsShape, KindShape, Pod
 from mpctl.platform.kubernetes.service.kserve import LLM, STANDARD
 from mpctl.platform.kubernetes.service.vllm_runtime import VLLM_RUNTIMES
 
@@ -55,11 +55,6 @@ class DeploymentShape(KindShape):
 
     def serving(self, pods: Sequence[Json]) -> list[Json]:
         return list(pods)
-
-    def require_route(self, title: str) -> None:
-        raise no_route(
-            f"{title} is none of KServe's: a candidate has no Service that a route could name"
-        )
 
     def candidate_spec(self, record: JsonView, pods: int, marks: Mapping[str, str]) -> Json:
         """Label the pods so that no Service and no selector of the service's own finds: requests reach them only
@@ -108,6 +103,7 @@ class LeaderWorkerSetShape(GroupsShape, DeploymentShape):
 
 
 _GROUP = "leaderWorkerTemplate"
+_NO_ROUTE = " is none of KServe's: a candidate has no Service that a route could name"
 _SHAPES = (
     STANDARD,
     LLM,
@@ -117,6 +113,7 @@ _SHAPES = (
         strategy=("strategy",),
         annotations=("template", "metadata", "annotations"),
         replicas=("replicas",),
+        no_route=_NO_ROUTE,
     ),
     LeaderWorkerSetShape(
         LEADER_WORKER_SET,
@@ -126,6 +123,7 @@ _SHAPES = (
         otherwise=(_GROUP, "workerTemplate", "spec"),
         workload=STATEFUL_SET,
         autoscaled=LEADER_WORKER_SET.name,
+        no_route=_NO_ROUTE,
     ),
     VLLM_RUNTIMES,
 )

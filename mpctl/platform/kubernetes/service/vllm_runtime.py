@@ -22,7 +22,7 @@ from mpctl.platform.kubernetes.service.container import (
     expected,
     matches_expected,
 )
-from mpctl.platform.kubernetes.service.kind_shape import KindShape, no_route
+from mpctl.platform.kubernetes.service.kind_shape import KindShape
 
 _CONFIG, _PODS = "vllmConfig", "deploymentConfig"
 _BEHIND = (
@@ -91,11 +91,6 @@ class VllmRuntimeShape(KindShape):
                 hint="set deploymentStrategy: Recreate, or add a GPU node",
             )
 
-    def require_route(self, title: str) -> None:
-        raise no_route(
-            f"{title}: its router finds pods by their labels, and splits no traffic by weights"
-        )
-
     def candidate_spec(self, record: JsonView, pods: int, marks: Mapping[str, str]) -> Json:
         return {**record["spec"], _PODS: {**record["spec"][_PODS], "replicas": pods}}
 
@@ -107,4 +102,5 @@ VLLM_RUNTIMES = VllmRuntimeShape(
     replicas=(_PODS, "replicas"),
     labels_pods=True,
     autoscaled=VLLM_RUNTIME.name,
+    no_route=": its router finds pods by their labels, and splits no traffic by weights",
 )
