@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _ALL = "All rules together: one that fails rejects, missing data is never a pass."
 _EQUAL_LOAD = "Measurements by users' requests compare the arms where each pod has the same load; else undecided."
-_GOODPUT = "Requests per second that met these targets; shown, not judged."
 
 
 gate = LazyGroup(
@@ -90,10 +89,8 @@ def _sections(policy: Policy) -> Iterator[str]:
     from mpctl.gate.assess import describe_rules
 
     values, terms = policy.to_record(), policy.terms()
-    others = {"equal load": _EQUAL_LOAD, "all": _ALL, "goodput": _GOODPUT}
-    for rule, (description, fixed) in (
-        describe_rules() | {name: (text, "") for name, text in others.items()}
-    ).items():
+    others = {"equal load": (_EQUAL_LOAD, ""), "all": (_ALL, "")}
+    for rule, (description, fixed) in (describe_rules() | others).items():
         yield rule
         yield _wrapped(description, "  ")
         if fixed:
@@ -101,9 +98,8 @@ def _sections(policy: Policy) -> Iterator[str]:
         for name, (default, term) in terms.items():
             if term.rule != rule:
                 continue
-            changed = "" if values[name] == default else f" (default {_number(default)})"
-            unit = "" if values[name] is None else f" {term.unit}"
-            yield f"  {name}: {_number(values[name])}{unit}{changed}"
+            changed = "" if values[name] == default else f" (default {default:g})"
+            yield f"  {name}: {values[name]:g} {term.unit}{changed}"
             yield _wrapped(f"{term.why} [{term.source}]", "      ")
         yield ""
 
@@ -170,7 +166,3 @@ def _wrapped(text: str, indent: str) -> str:
         break_on_hyphens=False,
         break_long_words=False,
     )
-
-
-def _number(value: float | None) -> str:
-    return "off" if value is None else f"{value:g}"

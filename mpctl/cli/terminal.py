@@ -219,13 +219,17 @@ class Terminal:
         self._tell(text + "\n")
 
     def confirm(self, question: str, *, typed: str = "") -> None:
-        """Ask before something is changed. ``typed``: the answer has to be this word instead of yes.
+        """Ask before something is changed. ``typed``: the answer has to be this word instead of yes. What is agreed to
+        beforehand is told all the same.
 
         Raises:
             Cancelled: the answer is no.
             InputError: there is no terminal to prompt on.
         """
         if self.yes:
+            for line in question.splitlines():
+                if not line.endswith("?"):
+                    self.note(line)
             return
         if not self.asks:
             raise InputError(

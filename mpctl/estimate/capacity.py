@@ -14,10 +14,11 @@ EXTENDED = "nvidia.com/gpu"
 
 @dataclass(frozen=True)
 class Need:
-    """``replicas`` more pods, each with ``gpus`` devices of one node."""
+    """``replicas`` more pods, each with ``gpus`` devices of one node. ``waiting``: as many that others want first."""
 
     replicas: int
     gpus: int = 1
+    waiting: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,9 @@ def assess_fit(need: Need, nodes: Sequence[GpuNode]) -> tuple[bool, tuple[str, .
             f"{', '.join(silent)} publish no ResourceSlice: up to ten minutes after a node is ready that is normal"
             " (kubernetes/autoscaler#7530), later the DRA driver is not running there"
         )
-    if slots >= need.replicas:
-        return True, (*reasons, f"{need.replicas} x {need.gpus} GPU can be placed now")
-    return False, (*reasons, f"{need.replicas - slots} of {need.replicas} replicas do not fit")
+    fits = slots >= need.replicas + need.waiting
+    able = "can" if fits else "cannot"
+    return fits, (*reasons, f"{need.replicas} x {need.gpus} GPU {able} be placed now")
 
 
 def gpus_of(pod_spec: JsonView) -> int:

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mpctl.experiment.block import Block, Sample
+from mpctl.experiment.block import Block
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Calibration
 
@@ -47,9 +47,8 @@ class ArmSummary:
 
     ``ttft``, ``tpot`` and ``e2e`` are the load client's. Chunks reach a busy client merged, which shifts time from the
     later tokens to the first; :attr:`ttft_ms` and :attr:`tpot_ms` are therefore the engine's own means where it has
-    them. ``goodput``: requests per second that met the policy's targets, None without targets. ``steps``: medians over
-    the blocks of the step time's p50, p90 and p99. ``held_ms``: mean time that the client held an answered request
-    back.
+    them. ``steps``: medians over the blocks of the step time's p50, p90 and p99. ``held_ms``: mean time that the client
+    held an answered request back.
     """
 
     arm: str
@@ -62,27 +61,15 @@ class ArmSummary:
     tpot: Spread | None
     e2e: Spread | None
     steps: tuple[float, float, float] | None
-    goodput: float | None
     window: Window | None
     held_ms: float = 0.0
 
     @classmethod
-    def of(
-        cls,
-        arm: str,
-        blocks: Sequence[Block],
-        *,
-        slo_ttft_ms: float | None = None,
-        slo_tpot_ms: float | None = None,
-        slo_e2e_ms: float | None = None,
-    ) -> ArmSummary:
-        """Condense the blocks of ``arm``; other arms are left out. ``slo_*``: a request's targets."""
+    def of(cls, arm: str, blocks: Sequence[Block]) -> ArmSummary:
+        """Condense the blocks of ``arm``; other arms are left out."""
         mine = [b for b in blocks if b.arm == arm]
         done = [s for b in mine for s in b.completed]
         seconds = sum(b.duration_s for b in mine)
-        targets = (slo_ttft_ms, slo_tpot_ms, slo_e2e_ms)
-        has_targets = any(t is not None for t in targets)
-        good = sum(_meets(s, targets) for s in done) if has_targets else 0
         return cls(
             arm=arm,
             blocks=len(mine),
@@ -94,7 +81,6 @@ class ArmSummary:
             tpot=Spread.of(s.tpot_ms for s in done),
             e2e=Spread.of(s.e2e_ms for s in done),
             steps=_middle([b.step_ms for b in mine if b.step_ms is not None]),
-            goodput=good / seconds if has_targets and seconds else None,
             window=Window.total(tuple(b.window for b in mine)) if mine else None,
             held_ms=sum(b.held_ms * len(b.completed) for b in mine) / len(done) if done else 0.0,
         )
@@ -145,11 +131,6 @@ class ArmSummary:
         if by_engine is None or self.ttft is None or self.e2e is None or not self.e2e.mean:
             return None
         return abs(self.ttft.mean - self.held_ms - by_engine) / self.e2e.mean
-
-
-def _meets(sample: Sample, targets: tuple[float | None, ...]) -> bool:
-    measured = (sample.ttft_ms, sample.tpot_ms, sample.e2e_ms)
-    return all(m is None or t is None or m <= t for m, t in zip(measured, targets, strict=True))
 
 
 def _middle(blocks: list[tuple[float, float, float]]) -> tuple[float, float, float] | None:

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from mpctl.experiment.counters import CounterError, Counters, Window
+from mpctl.experiment.workload import prompts_for
 from mpctl.records import Record
 
+USERS_LOAD = "users-load"  # the finding that accepts a measurement far below the users' load
+LEAST_OF_USERS_LOAD = 0.5  # requests at once, of those that users keep in flight on each pod
 FEW = 10  # requests since the start; whoever tried an engine out sent as many
 _RARE_PER_S = 0.005  # three requests in the ten minutes of a measurement
 _UNSEEN = 3.0  # expected requests of which one is seen with 95 %
@@ -88,6 +91,11 @@ class UserLoad:
         """Mean number of requests that a pod answers at once, by Little's law; None where no answer was timed."""
         return None if self.answer_s is None else self.per_pod * self.answer_s
 
+    @property
+    def at_once(self) -> int:
+        """Requests that users keep in flight on each pod; 0 where none was seen or no answer was timed."""
+        return round(self.in_flight_per_pod or 0.0) if self.seen else 0
+
     def describe(self) -> str:
         """The load in one sentence without its full stop."""
         if self.seen:
@@ -106,6 +114,22 @@ class UserLoad:
         return (
             f"{bound}, but users sent {self.earlier_per_s:.2g} requests/s since the engines started"
         )
+
+
+def below_users_load(users: UserLoad | None, placement: Placement, sent: int) -> str:
+    """Return the sentence on a measurement of ``sent`` requests at once that says little about the users' load, and
+    what judges it; empty where they are at least half of those that users keep in flight, or nothing is known.
+
+    Speculation pays less the more requests decode at once.
+    """
+    wanted = users.at_once if users is not None and placement.copies_baseline else 0
+    if not sent or sent >= LEAST_OF_USERS_LOAD * wanted:
+        return ""
+    return (
+        f"users keep about {wanted} requests in flight on each pod, prompts are sent {sent} at once: --concurrency "
+        f"{wanted} with {prompts_for(wanted)} distinct prompts of each class judges the candidate at their load, and "
+        f"--ignore {USERS_LOAD} promotes it below half of it"
+    )
 
 
 def _pods(count: int) -> str:

@@ -357,6 +357,12 @@ class Workload(Record):
         return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
 
 
+def prompts_for(concurrency: int) -> int:
+    """Return the distinct prompts of a class that a measurement with so many requests at once needs for its first
+    interim analysis."""
+    return WARM_UP + FIRST_LOOK * _FILL * concurrency
+
+
 def _alone(requests: int, cell: Cell) -> int:
     """Prompts in a block of a class that shares its rounds with no variant."""
     return requests if cell.rate is not None else max(requests, _FILL * cell.concurrency)

@@ -23,7 +23,7 @@ from mpctl.experiment.block import BASELINE, CANDIDATE, Block
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.pairing import Pairing
 from mpctl.experiment.run import ArmConditions, Burst, Calibration, PromptSet, Run
-from mpctl.experiment.users import Placement, UsersTraffic
+from mpctl.experiment.users import Placement, UserLoad, UsersTraffic, below_users_load
 from mpctl.gate.policy import Policy
 from mpctl.gate.users_traffic import compare_traffic
 from mpctl.stats.confidence import (
@@ -180,7 +180,7 @@ def measure_figures(
             list(cut.request_times().values()), list(steady.request_times().values()), stages
         ),
     }
-    for name in ("tokens_per_step", "first_acceptance", "coverage"):
+    for name in ("tokens_per_step", "first_acceptance"):
         figures[name] = Figure(tuple(pairing.of_windows(name)), False, stages.higher)
     for name in ("ttft", "queue_wait"):
         times, raw = cut.times(f"{name}_ms"), steady.times(f"{name}_ms")
@@ -293,12 +293,8 @@ def overall_gain(
     return joint.interval
 
 
-_OF_ANSWERS = (
-    "length_ratio",
-    "tokens_per_step",
-    "first_acceptance",
-    "coverage",
-)  # figures that no user's load changes
+# Figures that no user's load changes.
+_OF_ANSWERS = ("length_ratio", "tokens_per_step", "first_acceptance")
 
 
 @dataclass(frozen=True)
@@ -316,7 +312,7 @@ class Comparison:
     over baseline, is better above 1. Better below 1, candidate over baseline: ``time_per_token_ratio`` (whole requests,
     geometric mean over prompts), ``tpot``, ``e2e`` (a whole request), ``ttft``, ``queue_wait``.
     Differences, candidate minus baseline, in ms: ``ttft_ms``, ``queue_wait_ms``. The candidate's own:
-    ``tokens_per_step``, ``first_acceptance``, ``coverage``. A figure that was not measured on both arms is absent.
+    ``tokens_per_step``, ``first_acceptance``. A figure that was not measured on both arms is absent.
 
     ``figures``: the numbers of the rounds from which the intervals are made, of ratios their logarithms.
     ``order``: how the arms' engines lived, from which follows by how much the bounds of speed were moved outwards.
@@ -372,7 +368,6 @@ class Comparison:
         pairing = replace(Pairing.of(mine), joined=joined)
         count = len(pairing.rounds)
         stages = stages or Stages.of(policy, rounds=max(count, 1), planned=max(count, 1))
-        slo = {name: getattr(policy, name) for name in ("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms")}
         order = (
             ArmOrder.SEPARATE
             if pairing.separate
@@ -385,8 +380,8 @@ class Comparison:
         sent, repeated = _repeated(blocks, cell.traffic)
         return cls(
             cell=cell,
-            baseline=ArmSummary.of(BASELINE, mine, **slo),
-            candidate=ArmSummary.of(CANDIDATE, mine, **slo),
+            baseline=ArmSummary.of(BASELINE, mine),
+            candidate=ArmSummary.of(CANDIDATE, mine),
             round_ratios=tuple(math.exp(v) for v in pairing.throughput_logs().values()),
             compared=pairing.compared,
             different=pairing.different,
@@ -440,6 +435,7 @@ class Analysis:
     calibration: Calibration | None = None
     overall: Interval | None = None
     placement: Placement = Placement.SERVICE
+    users: UserLoad | None = None
     traffic: UsersTraffic | None = None
     answers: AnswerCheck | None = None
     round_answers: AnswerCheck | None = None
@@ -461,13 +457,13 @@ class Analysis:
         """
         blocks = source.blocks if isinstance(source, Run) else tuple(source)
         rounds = len({b.repeat for b in blocks}) if rounds is None else rounds
-        planned = max(rounds, planned or (source.planned if isinstance(source, Run) else 0), 1)
+        run = source if isinstance(source, Run) else None
+        planned = max(rounds, planned or (run.planned if run else 0), 1)
         cells = sorted({b.cell for b in blocks})
-        earlier = source.earlier if isinstance(source, Run) else 0
+        earlier = run.earlier if run else 0
         stages = Stages.of(
             policy, rounds=max(rounds, 1), planned=planned, cells=len(cells), earlier=earlier
         )
-        run = source if isinstance(source, Run) else None
         shares = run.shares if run else {}
         fresh = run is not None and run.placement is Placement.TURNS
         joined, bursts = (run.joined, run.bursts) if run else (False, {})
@@ -501,6 +497,7 @@ class Analysis:
             shares=shares,
             calibration=run.calibration if run else None,
             placement=run.placement if run else Placement.SERVICE,
+            users=run.users if run else None,
             traffic=run.traffic if run else None,
             answers=run.answers if run else None,
             round_answers=run.round_answers if run else None,
@@ -512,6 +509,16 @@ class Analysis:
     def shared(self) -> bool:
         """True when classes are variants, which share the prompts of a round."""
         return any(known.variant and known.variant.parts > 1 for known in self.prompts.values())
+
+    @property
+    def most_at_once(self) -> int:
+        """Requests in flight at most, of all closed loops; 0 without one."""
+        return max((c.cell.concurrency for c in self.cells if c.cell.rate is None), default=0)
+
+    @property
+    def users_load_gap(self) -> str:
+        """How far the prompts were sent below the load of users, as a sentence; empty where they were not."""
+        return below_users_load(self.users, self.placement, self.most_at_once)
 
     @property
     def stages(self) -> Stages:

@@ -17,7 +17,7 @@ from mpctl.yaml_lines import document
 class Term:
     """A limit: the ``rule`` it belongs to, its ``unit``, ``why`` it has its default, and the ``source``.
 
-    ``most``: the largest allowed value; ``above``: an excluded minimum; ``optional``: null switches the limit off.
+    ``most``: the largest allowed value; ``above``: an excluded minimum.
     """
 
     rule: str
@@ -26,10 +26,9 @@ class Term:
     source: str
     most: float = math.inf
     above: float | None = None
-    optional: bool = False
 
 
-def _term(default: float | None, rule: str, unit: str, why: str, source: str, **bounds: Any) -> Any:
+def _term(default: float, rule: str, unit: str, why: str, source: str, **bounds: Any) -> Any:
     return field(default=default, metadata={"term": Term(rule, unit, why, source, **bounds)})
 
 
@@ -39,7 +38,13 @@ _SHARE = "share"
 _FACTOR = "x the baseline's"
 _OWN = "a choice of this project"
 _TRAP = "Ruiz, vllm-scripts@d94d714: Qwen3-32B with a 4B draft at 256 requests"
-_GONE = frozenset({"max_different"})  # limits that recorded policies may have
+_GONE = {  # limits that recorded policies may have, and why a policy file may not
+    "max_different": "the baseline scores answers that differ, which tells ties from faults",
+    "min_coverage": "it never decided alone; reports show the coverage",
+    "slo_ttft_ms": "it was shown and never judged",
+    "slo_tpot_ms": "it was shown and never judged",
+    "slo_e2e_ms": "it was shown and never judged",
+}
 _PEERS = "simulation, scripts/gate-table"
 
 
@@ -246,14 +251,6 @@ class Policy:
         "published heads: 65 to 83 % at position 0",
         most=1.0,
     )
-    min_coverage: float = _term(
-        0.0,
-        "coverage",
-        _SHARE,
-        "reported, not limited: steps without a draft cost little, and speed has rules of its own",
-        _OWN,
-        most=1.0,
-    )
     max_pool_loss: float = _term(
         0.6,
         "KV pool",
@@ -278,15 +275,6 @@ class Policy:
         "together must be shown to be less as well",
         _OWN,
         above=0.0,
-    )
-    slo_ttft_ms: float | None = _term(
-        None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True
-    )
-    slo_tpot_ms: float | None = _term(
-        None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True
-    )
-    slo_e2e_ms: float | None = _term(
-        None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True
     )
 
     @property
@@ -316,7 +304,7 @@ class Policy:
         return Spending(1.0 - self.level, first=0.5)
 
     @classmethod
-    def terms(cls) -> dict[str, tuple[float | None, Term]]:
+    def terms(cls) -> dict[str, tuple[float, Term]]:
         """Return every limit's default and term, by name."""
         return {f.name: (f.default, f.metadata["term"]) for f in fields(cls)}  # type: ignore[misc]
 
@@ -358,10 +346,8 @@ class Policy:
         """
         node = document(text, file)
         lines = {str(name): node.line_of(name) for name in node.body}
-        for name in _GONE & lines.keys():
-            reason = (
-                "is gone: the baseline scores answers that differ, which tells ties from faults"
-            )
+        for name in _GONE.keys() & lines.keys():
+            reason = f"is gone: {_GONE[name]}"
             raise InputError(reason, file=file, line=lines[name], field=name, hint="remove it")
         return cls.from_record(
             {str(name): value for name, value in node.body.items()}, file=file, lines=lines
@@ -374,11 +360,9 @@ class Policy:
 
 def _fault(value: Any, term: Term) -> str:
     """Return what the value would have to be, or "" if it is allowed."""
-    if value is None and term.optional:
-        return ""
     least = "of zero or more" if term.above is None else f"above {term.above:g}"
     most = "" if math.isinf(term.most) else f" and at most {term.most:g}"
-    wanted = f"a number {least}{most}" + (" or null" if term.optional else "")
+    wanted = f"a number {least}{most}"
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
         return wanted
     low = value >= 0 if term.above is None else value > term.above

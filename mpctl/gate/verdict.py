@@ -169,6 +169,8 @@ def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
     if rejected and outcome is Outcome.PROMOTE:
         outcome, why = _weigh_losers(cells, analysis)
         summary += f"; {why}"
+    if analysis.users_load_gap:
+        summary += f"; {analysis.users_load_gap}"
     if any(c.order is ArmOrder.SEPARATE for c in analysis.cells):
         summary += "; the arms were not measured in turns, and the intervals are widened for it"
     if broken and rejected <= allowed:

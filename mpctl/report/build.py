@@ -246,19 +246,12 @@ _MEASURED_ON = {
 def _notes(run: Run, analysis: Analysis) -> Iterator[str]:
     if run.users is not None:
         yield f"{_MEASURED_ON[run.placement]}; before that, {run.users.describe()}"
-        in_flight = run.users.in_flight_per_pod
-        if run.placement.copies_baseline and run.users.seen and in_flight is not None:
-            sent = ", ".join(
-                map(
-                    str, sorted({c.cell.concurrency for c in analysis.cells if c.cell.rate is None})
-                )
+        sent, users = analysis.most_at_once, run.users.at_once
+        if run.placement.copies_baseline and 0 < sent < users:
+            yield (
+                f"Users keep about {users} requests in flight on each pod, the prompts were sent {sent} at once: "
+                f"--concurrency {users} judges the candidate at the users' load"
             )
-            wanted = max(round(in_flight), 1)
-            if sent and str(wanted) != sent:
-                yield (
-                    f"Users keep about {in_flight:.2g} requests in flight on each pod, the prompts were sent {sent} at "
-                    f"once: --concurrency {wanted} judges the candidate at the users' load"
-                )
     for comparison in analysis.cells:
         for arm in _ARMS:
             if why := client_unfit(_arm(comparison, arm), _argv(run, arm)):

@@ -149,7 +149,6 @@ def arm_record(arm: ArmSummary) -> Json:
         "outputTokens": arm.output_tokens,
         "tokensPerSecond": arm.throughput,
         "requestsPerSecond": arm.requests_per_second,
-        "goodput": arm.goodput,
         "ttftMs": _times(ttft, arm.ttft_ms),
         "tpotMs": _times(tpot, arm.tpot_ms),
         "e2eMs": _times(arm.e2e, arm.e2e.mean if arm.e2e else None),

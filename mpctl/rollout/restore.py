@@ -81,6 +81,8 @@ def with_live_changes(
         plan,
         baseline=Manifest.of(live.text),
         goal=Manifest.of(merged.text),
+        # a live manifest that is to stay has the speculation of the goal, whatever mpctl wrote last
+        baseline_spec=plan.spec if merged.text == live.text else plan.baseline_spec,
         rollback=replace(
             plan.rollback,
             restored_revision=plan.rollback.restored_revision or plan.goal.number,

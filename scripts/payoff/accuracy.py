@@ -13,8 +13,12 @@ from mpctl.lab.payoff.grid import Call, answer
 from mpctl.lab.payoff.published_evidence import Posterior
 from mpctl.lab.payoff.roofline import ratios
 from mpctl.lab.payoff.scenario import (
+    BELOW,
+    BEYOND,
+    LOOKUP,
     LOOKUPS,
-    REGIMES,
+    NEAR,
+    POOL,
     Acceptance,
     Scenario,
     class_acceptance,
@@ -30,6 +34,8 @@ from scripts.payoff.rows import NEVER_FITTED, Record, Row, author_of
 _COVERED, _ENOUGH = 0.9, 20
 _EQUAL = 0.02  # of a gain: what two methods may differ by and be equally good, as with K
 _LEAST_HUNDREDTHS = 8  # of the error at the knee: two sources got there, which cannot show less
+
+REGIMES = (BELOW, NEAR, BEYOND, POOL, LOOKUP)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from mpctl.estimate.memory import (
 )
 from mpctl.estimate.shape import gpu_gib, model_shape
 from mpctl.experiment.prompt_files import Prompt
+from mpctl.experiment.users import USERS_LOAD
 from mpctl.methods import Finding, preflight_findings, unknowns
 from mpctl.methods.preflight.checks import RULES, DraftCheck, match
 from mpctl.methods.preflight.known_bad import PREFIX, KnownBad
@@ -149,6 +150,7 @@ _WITHOUT_RULE = frozenset((
     "answers-cut", "draft-not-staged", "draft-staging", "draft-unmounted", "key-without-effect", "kv-pool",
     "kv-pool-too-small", "large-k", "liveness-before-start", "no-disruption-budget", "parallel-eagle3",
     "pods-left-alone", "requests-lost", "shared-runtime", "stale-card", "trained-on-these-prompts", "unknown-key",
+    USERS_LOAD,
 ))  # fmt: skip
 
 

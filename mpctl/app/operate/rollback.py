@@ -11,6 +11,7 @@ from mpctl.app.session.base import Session
 from mpctl.errors import InputError, Refused
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, History, accepting_downtime, decide_rollback
+from mpctl.rollout.operation import last_change
 from mpctl.rollout.plan import Plan, Strategy
 from mpctl.rollout.restore import keep_foreign_changes, live_spec
 
@@ -63,6 +64,8 @@ def run(session: Session, request: RollbackRequest) -> OperationOutcome:
 
 def _already(session: Session, request: RollbackRequest, decision: Decision) -> str:
     wanted = request.to_revision
+    if wanted is None and last_change(session.store.entries()) is None:
+        return f"no rollout of {session.title} was promoted, and it runs no speculation: nothing to roll back"
     done = f"is revision {wanted}" if wanted else "was rolled back; --to-revision goes further back"
     if decision.preserved:
         done += f"; kept as others changed it: {', '.join(decision.preserved)} (--exact restores every byte)"

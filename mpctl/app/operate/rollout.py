@@ -24,7 +24,7 @@ from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session, choose_load_place
 from mpctl.errors import Conflict, InputError
 from mpctl.estimate.memory import compare_with_log
-from mpctl.experiment.users import Placement
+from mpctl.experiment.users import USERS_LOAD, Placement, below_users_load
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import ArmOrder
 from mpctl.gate.power import MeasurementNoise
@@ -60,7 +60,9 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     change = prepare(session, request.speculation, measured_load)
     entries = session.store.entries()
     unfinished = unfinished_operation(entries)
-    session.load_place = _load_place(session, request, unfinished)
+    session.load_place = choose_load_place(
+        request.measurement.load, session.platform.name, unfinished=unfinished
+    )
     workload = _with_variants(session, request, workload, unfinished)
     workload, power_sentence = _with_rounds(session, request, workload, unfinished, entries)
     planner, prediction = RolloutPlanner(session, request, change, session.load_place), None
@@ -76,13 +78,17 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     opens = decision.act is Act.OPEN
     if opens and (warning := session.ownership_warning(force=request.force)):
         console.warn(warning)
-    _report_and_require_possible(session, change)
+    change.report(console)
+    change.require_allowed()
     if opens:
         if power_sentence and not change.spec.is_none:
             console.note(power_sentence)
         fit = planner.fit_to_service(fit)
         for note in fit.notes:
             console.note(f"note: {note}")
+        at_once = max(fit.workload.concurrency, default=0)
+        if gap := below_users_load(fit.users, fit.placement, at_once):
+            console.warn(f"[{USERS_LOAD}] {gap}")
         change = _checked_under_users_load(session, change, measured_load, fit)
         if predict := annex.find("predict"):
             prediction = predict(session, request.speculation, change, fit.workload.concurrency)
@@ -103,19 +109,6 @@ def _explanation(session: Session, plan: Plan, fit: Fit) -> str:
         fit.fidelity_reason,
     )
     return "\n".join(filter(None, reasons))
-
-
-def _load_place(
-    session: Session, request: RolloutRequest, unfinished: Operation | None = None
-) -> str:
-    measurement = request.measurement
-    return choose_load_place(measurement.load, session.platform.name, unfinished=unfinished)
-
-
-def _report_and_require_possible(session: Session, change: Change) -> None:
-    """Show the findings of the preflight, and refuse a change that it forbids or that nothing could measure."""
-    change.report(session.console)
-    change.require_allowed()
 
 
 def _execute(
@@ -256,7 +249,9 @@ def _with_rounds(
                 field="--detect",
                 hint="leave out --detect in the dry run",
             )
-        session.load_place = _load_place(session, request)
+        session.load_place = choose_load_place(
+            measurement.load, session.platform.name, unfinished=None
+        )
         session.console.step(
             "calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise"
         )

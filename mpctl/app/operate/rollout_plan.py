@@ -20,7 +20,14 @@ from mpctl.experiment.answer_sets import FULL, QUICK
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.prompt_files import asks_for_more_than_a_text
 from mpctl.experiment.run import Run
-from mpctl.experiment.users import Placement, UserLoad, answered, earlier_rate, user_load
+from mpctl.experiment.users import (
+    USERS_LOAD,
+    Placement,
+    UserLoad,
+    answered,
+    earlier_rate,
+    user_load,
+)
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.methods.preflight.known_bad import PREFIX
@@ -241,9 +248,12 @@ class RolloutPlanner:
             ) from refused
         choice = choose_placement(users, self._room(fit, users, wishes), wishes)
         placement = choice.placement
+        workload = self._workload_beside_users(fit.workload, placement, users)
+        if USERS_LOAD in self._request.speculation.ignored:
+            workload = replace(workload, accepted=(*workload.accepted, USERS_LOAD))
         return replace(
             fit,
-            workload=self._workload_beside_users(fit.workload, placement, users),
+            workload=workload,
             placement=placement,
             users=users,
             users_share_percent=choice.share if placement is Placement.SPLIT else 0,
@@ -500,7 +510,7 @@ def _require_limits(policy: Policy, users: UserLoad) -> None:
     for name in ("max_token_gap", "max_cache_gap"):
         default, _ = Policy.terms()[name]
         value = getattr(policy, name)
-        if default is not None and value > default:
+        if value > default:
             raise Refused(
                 f"{users.describe()}, and {name} of {value:g} would let their requests into the figures: equal engines "
                 "look 1.13x to 1.23x faster",

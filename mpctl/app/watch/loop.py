@@ -28,6 +28,7 @@ from mpctl.app.watch.watched import WatchedService
 from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform import notify
+from mpctl.watch.assessment import Signal
 from mpctl.watch.watch_policy import WatchPolicy
 
 _PAUSE_S = 2.0  # between two tries to lead
@@ -60,7 +61,8 @@ class Watch:
         )
 
     def once(self) -> Sequence[WatchedService]:
-        """Judge one window: two rounds, one interval apart. What the policy permits is said, not done.
+        """Judge one window: two rounds, one interval apart, and a third where a reading of the two failed. What the
+        policy permits is said, not done.
 
         Raises:
             InputError: no service is up.
@@ -76,8 +78,11 @@ class Watch:
             self._console.step(
                 "watch", f"two readings of every engine, {interval}: the first is taken"
             )
-            time.sleep(pause_s)
-            self.watcher.round(acts=False)
+            for _ in range(2):
+                time.sleep(pause_s)
+                self.watcher.round(acts=False)
+                if all(watched.assessment.signal is not Signal.BLIND for watched in services):
+                    break
             if self._publisher is not None:
                 self._publisher.publish(services)
             return services

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from mpctl import formatting
+from mpctl.experiment.users import LEAST_OF_USERS_LOAD, USERS_LOAD
 from mpctl.gate.arms import open_differences
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_to_pass
 from mpctl.gate.rules.figures import more_needed, threshold_of
@@ -58,7 +59,8 @@ def _judge_arms(case: Case, _: Rule) -> RuleResult:
     if case.baseline is None or case.candidate is None:
         return RuleResult(Outcome.SKIP, "the conditions of the arms are not recorded")
     different = open_differences(case.analysis.arms, case.analysis.accepted)
-    accepted = f" (accepted: {', '.join(case.analysis.accepted)})" if case.analysis.accepted else ""
+    names = ", ".join(name for name in case.analysis.accepted if name != USERS_LOAD)
+    accepted = f" (accepted: {names})" if names else ""
     if not different:
         return RuleResult(
             Outcome.PASS, f"no condition but speculation is known to differ{accepted}"
@@ -89,18 +91,16 @@ def _judge_open_loop(case: Case, _: Rule) -> RuleResult:
     return RuleResult(Outcome.MISSING, text, n, wanted, None, n, "prompts")
 
 
-def _judge_samples(case: Case, rule: Rule) -> RuleResult:
+def _judge_samples(case: Case, _: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.min_compared
     text = f"{c.compared} prompts answered by both arms in {c.rounds} rounds (at least {limit:g})"
     if c.textless:
         text += f"; {c.textless} more were answered without text and cannot be compared (a reasoning parser?)"
-        return RuleResult(
-            Outcome.PASS if c.compared >= limit else Outcome.MISSING, text, c.compared, limit
-        )
-    if c.compared >= limit:
-        return RuleResult(Outcome.PASS, text, c.compared, limit, None, c.compared, "prompts")
-    missing = max(1, round(limit - c.compared))
-    outcome = Outcome.UNDECIDED if c.compared else Outcome.MISSING
+    outcome, missing = Outcome.PASS, None
+    if c.compared < limit:
+        decides = c.compared > 0 and not c.textless
+        outcome = Outcome.UNDECIDED if decides else Outcome.MISSING
+        missing = max(1, round(limit - c.compared))
     return RuleResult(outcome, text, c.compared, limit, None, c.compared, "prompts", missing)
 
 
@@ -179,6 +179,15 @@ def _judge_tokens(case: Case, rule: Rule) -> RuleResult:
     )
 
 
+def _judge_users_load(case: Case, _: Rule) -> RuleResult:
+    users, gap = case.analysis.users, case.analysis.users_load_gap
+    if users is None or not case.analysis.placement.copies_baseline:
+        return RuleResult(Outcome.SKIP, "the service was not measured next to its users")
+    passes = not gap or USERS_LOAD in case.analysis.accepted
+    text = gap or f"users keep about {users.at_once} requests in flight on each pod"
+    return RuleResult(Outcome.PASS if passes else Outcome.MISSING, text)
+
+
 def _judge_length(case: Case, rule: Rule) -> RuleResult:
     c = case.comparison
     limit = case.policy.max_length_ratio if c.cell.greedy else case.policy.max_sampled_length_ratio
@@ -250,6 +259,17 @@ RULES = (
         unit="prompts",
         direction=Direction.MINIMUM,
         guards_speed=True,
+        needs_idle_engines=True,
+    ),
+    Rule(
+        "users' load",
+        _judge_users_load,
+        "",
+        "A copy of the baseline must be measured at the load that users bring, since speculation pays less the more "
+        "requests decode at once.",
+        fixed=f"{LEAST_OF_USERS_LOAD:g} of the requests that users keep in flight on each pod",
+        unit="share",
+        direction=Direction.MINIMUM,
         needs_idle_engines=True,
     ),
     Rule(

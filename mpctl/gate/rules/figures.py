@@ -268,30 +268,18 @@ def _judge_first_position(case: Case, rule: Rule) -> RuleResult:
     window = case.comparison.candidate.window
     rates = window.position_rates if window else ()
     accepted = f"{formatting.share(rates[0], 0)} of first tokens were accepted" if rates else ""
-    if case.has_draft_model is False:
-        message = f"the method drafts without a model{', ' if accepted else ''}{accepted}"
-        return RuleResult(Outcome.SKIP, message, None, limit, unit="share")
-    if case.has_draft_model is None:
-        message = f"{accepted}; whether the method has a draft model is unknown"
-        if not rates:
-            message = "neither the method nor an acceptance by position is known"
-        return RuleResult(Outcome.SKIP, message, rates[0] if rates else None, limit, unit="share")
-    result = _judge_counted(case, rule, rates[0] if rates else None)
+    first = rates[0] if rates else None
+    if not case.has_draft_model:
+        unknown = "whether the method has a draft model is unknown"
+        why = unknown if case.has_draft_model is None else "the method drafts without a model"
+        message = "; ".join(filter(None, (why, accepted)))
+        return RuleResult(Outcome.SKIP, message, first, limit, unit="share")
+    result = _judge_counted(case, rule, first)
     if result.outcome is not Outcome.FAIL:
         return result
     return replace(
         result, message=f"{result.message}; is the draft made for this model and chat template?"
     )
-
-
-def _judge_coverage(case: Case, rule: Rule) -> RuleResult:
-    limit = case.policy.min_coverage
-    window = case.comparison.candidate.window
-    if window is not None and not window.speculating:
-        return RuleResult(
-            Outcome.SKIP, "the candidate does not speculate", None, limit, unit="share"
-        )
-    return _judge_counted(case, rule, window.coverage if window else None)
 
 
 def _judge_pool(case: Case, _: Rule) -> RuleResult:
@@ -323,16 +311,11 @@ def _judge_counted(case: Case, rule: Rule, value: float | None) -> RuleResult:
             Outcome.MISSING, f"{rule.label} was not measured", None, limit, None, n, unit
         )
     interval = c.intervals.get(rule.figure)
-    if (
-        interval is not None
-        and unit == "share"
-        and interval.low is not None
-        and interval.high is not None
-    ):
-        interval = replace(interval, low=max(interval.low, 0.0), high=min(interval.high, 1.0))
     if interval is not None and interval.low is not None and interval.high is not None:
+        most = 1.0 if unit == "share" else math.inf
         # The value counts every step once, the interval every round once: with few rounds it may miss the value.
-        interval = replace(interval, low=min(interval.low, value), high=max(interval.high, value))
+        low, high = min(interval.low, value), max(min(interval.high, most), value)
+        interval = replace(interval, low=max(low, 0.0), high=high)
     outcome = judge_estimate(value, interval, limit)
     by_chance = interval is not None and interval.low == interval.high and interval.n < FEWEST
     if outcome is Outcome.FAIL and by_chance:  # as when a few rounds had no draft accepted
@@ -469,16 +452,6 @@ RULES = (
         direction=Direction.MINIMUM,
         label="first-position acceptance",
         figure="first_acceptance",
-    ),
-    Rule(
-        "coverage",
-        _judge_coverage,
-        "min_coverage",
-        "Enough steps must carry a draft; tokens per step is understood with it.",
-        unit="share",
-        direction=Direction.MINIMUM,
-        label="coverage",
-        figure="coverage",
     ),
     Rule(
         "KV pool",

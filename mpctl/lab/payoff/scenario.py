@@ -551,7 +551,6 @@ LOOKUP, POOL, BEYOND, NEAR, BELOW = (
     "up to the knee",
     "below a quarter knee",
 )
-REGIMES = (BELOW, NEAR, BEYOND, POOL, LOOKUP)
 
 
 def regime_of(cell: Scenario, load: float, *, bound: bool) -> str:

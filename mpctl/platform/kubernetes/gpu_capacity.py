@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from mpctl.errors import NotPermitted, Refused
 from mpctl.estimate.capacity import (
@@ -64,7 +65,7 @@ def assess_capacity(
     merged = (*(n for n in with_dra if n.published), *counted)
     waiting = [p for p in everything if _is_pending(p)]
     queued = sum(gpus_of(p["spec"]) for p in waiting)
-    fits, reasons = assess_fit(Need(need.replicas + queued, need.gpus), merged)
+    fits, reasons = assess_fit(replace(need, waiting=queued), merged)
     if waiting:
         names = ", ".join(p["metadata"]["name"] for p in waiting[:5])
         reasons = (*reasons, f"{len(waiting)} pods already wait for a GPU: {names}")

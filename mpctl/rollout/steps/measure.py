@@ -94,7 +94,7 @@ def measured_engine(
     state = context.engines.state(arm)
     if state.phase is not Phase.READY or state.endpoint is None:
         gone = (
-            "its engine was replaced or deleted"
+            "its manifest was changed, or its engine was replaced or deleted"
             if state.phase is Phase.ABSENT
             else state.phase.value
         )

@@ -121,6 +121,9 @@ def test_a_foreign_change_in_the_middle_of_a_rollout_stays(change, where, rolled
     assert session.memory.disk.text == merged(change)
     assert None not in session.memory.endings()
     assert set(session.memory.disk.engines) == {session.memory.disk.routed}
+    for revision in session.store.revisions():  # `history` names the spec of the stored manifest
+        told = revision.spec is None or revision.spec.is_none
+        assert told == (load_one(revision.text, None).speculation() is None), revision
 
 
 @each_change

@@ -168,6 +168,23 @@ def test_a_concurrency_or_rate_that_the_user_names_is_measured(load):
     )
 
 
+def test_a_candidate_measured_far_below_the_users_load_is_not_promoted_unless_that_is_accepted():
+    """Users keep six requests in flight, and one at once is measured by request."""
+    one_at_once = replace(request(), measurement=replace(QUICK, concurrency=(1,)))
+    session = Busy(answer_s=60.0)
+    outcome = rollout.run(session, one_at_once)
+    gap = "users keep about 6 requests in flight on each pod, prompts are sent 1 at once"
+    (warning,) = (line for line in session.console.warnings if "[users-load]" in line)
+    assert gap in warning and "--concurrency 6 with 98 distinct prompts" in warning
+    assert (outcome.operation.ending, outcome.exit_code) == (Ending.UNDECIDED, 6)
+    assert outcome.verdict.summary.startswith(f"undecided for edits; {gap}")
+    session = Busy(answer_s=60.0)
+    speculation = SpeculationRequest("ngram", ignored=("users-load",))
+    outcome = rollout.run(session, replace(one_at_once, speculation=speculation))
+    assert outcome.operation.ending is Ending.PROMOTED
+    assert outcome.verdict.summary.startswith(f"promote for edits; {gap}")
+
+
 @pytest.mark.parametrize("room", [1, 2])
 def test_the_same_command_continues_a_measurement_beside_users(room):
     changed_answer = replace(request(), measurement=replace(QUICK, rounds=None))

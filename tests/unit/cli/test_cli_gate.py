@@ -49,16 +49,12 @@ def test_limits_without_a_rule_are_explained_too(cli):
         assert f"\n  {name}: " in done.out
         assert term.source.split()[0] in words
     assert "  max_time_per_token_ratio: 1 x the baseline's\n" in done.out
-    assert "  slo_ttft_ms: off\n" in done.out
 
 
 def test_limits_of_a_file_are_shown_beside_the_defaults(cli):
-    Path("strict.yaml").write_text(
-        "max_time_per_token_ratio: 0.8\nslo_ttft_ms: 200\n", encoding="utf-8"
-    )
+    Path("strict.yaml").write_text("max_time_per_token_ratio: 0.8\n", encoding="utf-8")
     done = cli("gate", "explain", "--policy", "strict.yaml")
     assert "  max_time_per_token_ratio: 0.8 x the baseline's (default 1)\n" in done.out
-    assert "  slo_ttft_ms: 200 ms (default off)\n" in done.out
     items = {
         i["name"]: i
         for i in json.loads(cli("gate", "explain", "--policy", "strict.yaml", "-o", "json").out)[

@@ -351,3 +351,15 @@ def test_the_first_word_of_a_note_may_have_a_colour(capsys):
         "\x1b[32mpromoted:\x1b[0m service a/b runs ngram",
         "promoted: service a/b runs ngram",
     ]
+
+
+def test_what_was_agreed_to_beforehand_is_told_all_the_same(capsys):
+    """In a pipeline nobody is asked, and its log is where users' load, engines and minutes are looked for."""
+    question = "Users send 2.1 requests/s to 3 pods. 2 more engines, about 9 min.\nContinue (here)?"
+    Terminal(color=False, live=False, yes=True).confirm(question)
+    assert (
+        capsys.readouterr().err
+        == "Users send 2.1 requests/s to 3 pods. 2 more engines, about 9 min.\n"
+    )
+    Terminal(color=False, live=False, yes=True, quiet=True).confirm(question)
+    assert capsys.readouterr().err == ""

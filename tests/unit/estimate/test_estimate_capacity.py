@@ -71,4 +71,4 @@ def test_gpus_of_one_replica_must_be_on_one_node() -> None:
     assert assess_fit(Need(2, 1), nodes)[0]
     fits, reasons = assess_fit(Need(1, 2), nodes)
     assert not fits
-    assert reasons[-1] == "1 of 1 replicas do not fit"
+    assert reasons[-1] == "1 x 2 GPU cannot be placed now"

@@ -11,7 +11,7 @@ import pytest
 from measure_samples import EDITS, SPECULATING, block, pair, rounds_of, window
 
 from mpctl.experiment.arm import ArmSummary
-from mpctl.experiment.block import BASELINE, CANDIDATE, Sample
+from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.policy import Policy
@@ -217,17 +217,6 @@ def test_a_round_with_a_mean_of_zero_leaves_the_ratio_of_the_others():
     assert with_one.value == pytest.approx(others.value)
     assert with_one.n == others.n - 1
     assert "tpot" not in compared_in(at_once(blocks, range(5, 10))).intervals
-
-
-def test_goodput_counts_what_met_every_target():
-    blocks = pair(4, base={"ttft": 10.0, "tpot": 2.0})
-    fast = ArmSummary.of(BASELINE, blocks, slo_ttft_ms=10.0, slo_tpot_ms=2.5)
-    assert (fast.goodput, ArmSummary.of(BASELINE, blocks).goodput) == (4.0, None)
-    assert ArmSummary.of(BASELINE, blocks, slo_e2e_ms=27.9).goodput == 0.0
-    single = replace(blocks[0], samples=(Sample(5.0, 5.0, 1, "a", prompt="p"),))
-    assert (
-        ArmSummary.of(BASELINE, [single], slo_tpot_ms=1.0).goodput == 1.0
-    )  # one token has no time per token
 
 
 def test_client_times_are_held_against_the_engines():

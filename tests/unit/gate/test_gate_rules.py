@@ -14,7 +14,7 @@ from mpctl.experiment.answers import AnswerCheck, AnswerFinding, AnswerRule, Lev
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, Burst, PromptSet
-from mpctl.experiment.users import Placement
+from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import assess, is_futile
 from mpctl.gate.policy import Policy
@@ -155,6 +155,14 @@ def remembering(served, method="suffix", **settings):
     return {**actual_arms, CANDIDATE: replace(actual_arms[CANDIDATE], served_tokens=served)}
 
 
+USERS = UserLoad(5.0, 1, seen=True, window_s=10.0, answer_s=5.8)
+
+
+def next_to(users, **changes):
+    """Measured on a quiet pair while users were on the service."""
+    return replace(GOOD, placement=Placement.PAIR, users=users, **changes)
+
+
 CASES = [
     (replace(GOOD, arms=arms()), "arms", PASS),
     (replace(GOOD, arms=other_arms(device="NVIDIA H100")), "arms", MISSING),
@@ -165,6 +173,10 @@ CASES = [
     (GOOD, "open loop", SKIP),
     (good(cell=Cell("edits", 256, rate=4.0)), "open loop", PASS),  # 8 requests a block, 28 ms each
     (good(cell=Cell("edits", 256, rate=400.0)), "open loop", MISSING),
+    (GOOD, "users' load", SKIP),
+    (next_to(USERS), "users' load", MISSING),  # sent one at once, users keep 29
+    (next_to(USERS, accepted=("users-load",)), "users' load", PASS),
+    (next_to(replace(USERS, answer_s=0.4)), "users' load", PASS),
     (good(miscounted=0.2), "tokens", MISSING),
     (GOOD, "errors", PASS),
     (good(newly_failed=1), "errors", UNDECIDED),  # one of 92 may be 7 %
@@ -262,19 +274,6 @@ CASES = [
         "first position",
         MISSING,
     ),
-    (GOOD, "coverage", PASS),
-    (counted(replace(window(0.0, 0.0, 0.0, 0.0), **TIMED)), "coverage", MISSING),
-    (counted(replace(window(320.0), **TIMED)), "coverage", SKIP),
-    (
-        replace(with_interval("coverage", 0.5, 0.45, 0.52), policy=Policy(min_coverage=0.51)),
-        "coverage",
-        UNDECIDED,
-    ),
-    (
-        replace(with_interval("coverage", 0.5, 0.49, 0.505), policy=Policy(min_coverage=0.51)),
-        "coverage",
-        FAIL,
-    ),
     (GOOD, "KV pool", SKIP),
     (replace(GOOD, arms=arms(base=None)), "KV pool", SKIP),
     (replace(GOOD, arms=arms(base=69_232, cand=32_528)), "KV pool", PASS),
@@ -360,6 +359,7 @@ def test_every_rule_passes_fails_and_misses_somewhere():
     never = {
         ("arms", FAIL),
         ("open loop", FAIL),
+        ("users' load", FAIL),
         ("samples", FAIL),
         ("repeats", FAIL),
         ("tokens", FAIL),
@@ -413,6 +413,19 @@ def test_nothing_measured_is_undecided():
     verdict = assess(empty)
     assert verdict.outcome is Outcome.UNDECIDED
     assert {r.outcome for r in verdict.rules} == {MISSING, SKIP}
+
+
+def test_a_gain_far_below_the_users_load_promotes_nothing_and_names_the_prompts_that_judge_it():
+    """Users keep 29 requests in flight, and prompts for one at once were given: promoted in an earlier version."""
+    verdict = assess(next_to(USERS))
+    assert verdict.outcome is Outcome.UNDECIDED
+    gap = "users keep about 29 requests in flight on each pod, prompts are sent 1 at once"
+    assert verdict.summary == f"undecided for edits; {verdict.reasons[0]}"
+    assert verdict.reasons[0].startswith(gap)
+    assert "--concurrency 29 with 466 distinct prompts" in verdict.reasons[0]
+    accepted = assess(next_to(USERS, accepted=("users-load",)))
+    assert accepted.outcome is Outcome.PROMOTE
+    assert accepted.summary.startswith(f"promote for edits; {gap}")
 
 
 def test_longer_answers_are_not_a_gain_in_speed():
@@ -498,9 +511,6 @@ def test_messages_carry_value_limit_interval_and_n():
     assert actual_results["tokens per step"].message == (
         "tokens per step 2.50, 94% CI 2.50 to 2.50 over 4 rounds and 32 requests (at least 1.10)"
     )
-    assert actual_results["coverage"].message == (
-        "coverage 50.0%, 94% CI 50.0% to 50.0% over 4 rounds and 32 requests (at least 0%)"
-    )
     for name in (
         "time per token",
         "throughput",
@@ -508,7 +518,6 @@ def test_messages_carry_value_limit_interval_and_n():
         "TTFT",
         "queue wait",
         "tokens per step",
-        "coverage",
     ):
         rule = actual_results[name]
         assert (rule.n, rule.interval.n, rule.limit is None, rule.value) == (
@@ -753,11 +762,11 @@ def test_after_the_last_planned_round_the_advice_is_a_new_measurement():
     assert "more prompts" not in ended.message
 
 
-@pytest.mark.parametrize("bounds", [(0.3, 0.45), (0.55, 0.6)])
+@pytest.mark.parametrize("bounds", [(1.3, 1.45), (1.55, 1.6)])
 def test_a_counted_figure_lies_in_its_own_interval(bounds):
     """A value that counts every step once may lie outside the interval of the rounds' mean."""
-    rules = assess(with_interval("coverage", 0.4, *bounds)).rules
-    actual_rule = next(rule for rule in rules if rule.rule == "coverage")
+    rules = assess(with_interval("tokens_per_step", 1.4, *bounds)).rules
+    actual_rule = next(rule for rule in rules if rule.rule == "tokens per step")
     assert actual_rule.interval.low <= actual_rule.value <= actual_rule.interval.high
 
 

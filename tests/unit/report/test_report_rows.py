@@ -30,7 +30,7 @@ def flat(value):
 def arm(name, failed, tokens, throughput, times, counted):
     ttft, tpot, e2e = map(flat, times)
     return ArmSummary(
-        name, 2, 8, failed, tokens, tokens / throughput, ttft, tpot, e2e, None, None, counted
+        name, 2, 8, failed, tokens, tokens / throughput, ttft, tpot, e2e, None, counted
     )
 
 
@@ -187,7 +187,6 @@ def test_the_record_has_units_in_its_names_and_null_where_nothing_was_measured()
         "outputTokens": 195,
         "tokensPerSecond": CAND.throughput,
         "requestsPerSecond": CAND.requests_per_second,
-        "goodput": None,
         "ttftMs": dict.fromkeys(times, 11.96),
         "tpotMs": times,
         "e2eMs": dict.fromkeys(times, 300.0),

@@ -77,7 +77,6 @@ def made() -> dict[str, Any]:
             *(
                 "tokensPerSecond",
                 "requestsPerSecond",
-                "goodput",
                 "queueWaitMs",
                 "tokensPerStep",
                 "acceptanceRate",

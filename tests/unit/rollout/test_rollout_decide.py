@@ -241,6 +241,12 @@ def test_a_foreign_change_with_speculation_on_is_rolled_back(serving):
     assert back(OTHER_TEXT, last=ended(BY_HAND), serving=serving).act is Act.OPEN
 
 
+def test_a_rollback_after_an_automatic_restore_has_nothing_to_do_and_offers_no_candidate():
+    assert back(BASELINE_TEXT, last=None, serving=NONE).act is Act.ALREADY
+    with pytest.raises(InputError, match="was promoted"):  # something else turned it on
+        back(CANDIDATE_TEXT, last=None, serving=NGRAM)
+
+
 def test_a_named_revision_is_restored_exactly():
     assert back(OTHER_TEXT, to=1, serving=NONE).act is Act.OPEN
 

@@ -63,12 +63,11 @@ def arm(
         tpot=spreads[1] if timed else None,
         e2e=spreads[2] if timed else None,
         steps=None,
-        goodput=None,
         window=Window(number, **(on if drafts else off), **times, **waits) if timed else None,
     )
 
 
-NOTHING = ArmSummary("baseline", 0, 0, 0, 0, 0.0, None, None, None, None, None, None)
+NOTHING = ArmSummary("baseline", 0, 0, 0, 0, 0.0, None, None, None, None, None)
 
 
 def interval(value, low=None, high=None, level=0.95):

@@ -209,17 +209,17 @@ class KindShape:
             )
 
     def additional_pods(self, record: JsonView, *, side_by_side: bool) -> tuple[int, str, str]:
-        """Number of additional pods at most, their purpose, and the hint's beginning when there is no capacity."""
+        """Number of additional pods at most, their purpose, and the hint's end when there is no capacity."""
         if side_by_side:
             return (
                 1,
                 "a candidate side by side",
-                "try --strategy in-place --accept-downtime on the one GPU, or ",
+                "; without users on the service, --strategy in-place --accept-downtime needs no second engine",
             )
         return (
             1,
             "the new pod before the old one stops",
-            "try --accept-downtime to stop the old pod first, or ",
+            "; without users on the service, --accept-downtime stops the old pod first",
         )
 
     def deleted_hpa(self, record: JsonView) -> str | None:

@@ -126,7 +126,7 @@ class Preconditions:
             (*(running,) * pods, *(LOAD_POD,) * demand.load_job),
             {**dict.fromkeys(kinds, services), "jobs.batch": int(demand.load_job)},
             title=self._live.title,
-            hint=f"{instead}ask for a larger quota, or free what it counts; nothing was changed",
+            hint=f"ask for a larger quota, or free what it counts; nothing was changed{instead}",
         )
         if not pods:
             return notes
@@ -137,7 +137,7 @@ class Preconditions:
             title=self._live.title,
             pods=pods,
             purpose=purpose,
-            hint=f"{instead}add a GPU node; '{commands.kubectl('get', 'nodes')}' lists them",
+            hint=f"add a GPU node ('{commands.kubectl('get', 'nodes')}' lists them){instead}",
         )
         return (*notes, *capacity)
 
@@ -149,13 +149,13 @@ class Preconditions:
             )
 
     def _needed(self, isvc: Json, demand: Demand) -> tuple[int, str, str]:
-        """Number of additional pods at most, their purpose, and the hint's beginning when there is no capacity."""
+        """Number of additional pods at most, their purpose, and the hint's end when there is no capacity."""
         if demand.retain:
             pods = self._live.desired_replicas(isvc)
             return (
                 pods + 1,
                 f"the retained baseline's {pods} pods and one surge pod of a rollback",
-                "leave out --keep-baseline to need one pod, or ",
+                "; without --keep-baseline one pod is needed",
             )
         if demand.pair:
             return 2, "a candidate and a copy of the baseline side by side", ""

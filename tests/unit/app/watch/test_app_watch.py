@@ -12,9 +12,10 @@ from session import MANIFEST
 from watched import ACTS, BAD, GOOD, Service, disk_after_promotion, promoted, rounds, watch
 from world import Crash
 
+from mpctl.app.environment_requests import WatchRequest
 from mpctl.app.operate import rollback
 from mpctl.app.requests import RollbackRequest
-from mpctl.app.watch import exposition
+from mpctl.app.watch import exposition, loop
 from mpctl.app.watch.ledger_facts import acknowledge, read_facts
 from mpctl.app.watch.sources import Readers
 from mpctl.app.watch.watcher import Watcher
@@ -712,3 +713,25 @@ def test_a_window_that_is_judged_once_changes_nothing():
     (watched,) = watcher.watched.values()
     assert watched.decision.act is WatchAct.FALL_BACK
     assert "FellBack" not in reasons(events)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_one_judgement_repeats_a_reading_that_failed(monkeypatch, failing):
+    """An engine that is busy right after its promotion misses a reading; one of two left nothing to judge by."""
+    session = promoted()
+    watcher, _ = watch(session)
+    clock, answers = session.memory.context.clock, session.counters
+    calls = []
+
+    def counters():
+        calls.append(clock.sleep(1.0))
+        if len(calls) == failing:
+            raise MpctlError("the engine did not answer in time")
+        return answers()
+
+    monkeypatch.setattr(session, "counters", counters)
+    monkeypatch.setattr(loop, "Watcher", lambda *_, **__: watcher)
+    monkeypatch.setattr(loop.time, "sleep", clock.sleep)
+    (watched,) = loop.Watch(None, session.console, WatchRequest()).once()
+    assert watched.assessment.signal is Signal.HEALTHY
+    assert len(calls) == 2 + failing
