@@ -18,24 +18,13 @@ def band(ratio: Record) -> str:
 
 
 def answer_rows(answers: Sequence[Record]) -> list[list[str]]:
-    """A line per answer: concurrency, K, both ratios, the call where there is one; ``*`` marks where the KV pool limits
-    the batch."""
-    called = any(answer["call"] != _NO_CALL for answer in answers)
-    rows = [
-        [
-            "CONCURRENCY",
-            "K",
-            "THROUGHPUT RATIO",
-            "TIME-PER-TOKEN RATIO",
-            *(["CALL"] if called else []),
-        ]
-    ]
+    """A line per answer: concurrency, K, both ratios and the call; ``*`` marks where the KV pool limits the batch."""
+    rows = [["CONCURRENCY", "K", "THROUGHPUT RATIO", "TIME-PER-TOKEN RATIO", "CALL"]]
     for answer in answers:
         mark = "*" if answer["poolBound"] else ""
         through, time = band(answer["throughputRatio"]), band(answer["timePerTokenRatio"])
-        rows.append([f"{answer['concurrency']:g}", str(answer["k"]), through + mark, time + mark])
-        if called:
-            rows[-1].append(answer["call"])
+        concurrency = f"{answer['concurrency']:g}"
+        rows.append([concurrency, str(answer["k"]), through + mark, time + mark, answer["call"]])
     return rows
 
 
@@ -179,13 +168,10 @@ def best_lines(method: Record) -> Iterator[str]:
 
 def outside_lines(method: Record) -> Iterator[str]:
     """The reasons why evidence does not cover the answers, each once, with the measurement that would."""
-    entries: dict[tuple[str, str], None] = {}
+    reasons: dict[str, str] = {}
     for answer in chosen(method):
         for gap in answer["outsideTheEvidence"]:
-            entries[(gap["reason"], gap["toDo"])] = None
-    reasons: dict[str, str] = {}
-    for reason, todo in entries:
-        reasons.setdefault(reason, todo)
+            reasons.setdefault(gap["reason"], gap["toDo"])
     for reason, todo in reasons.items():
         yield f"outside the evidence: {reason}; to bring it inside: {todo}"
 

@@ -19,11 +19,11 @@ from scipy.optimize import least_squares
 
 from mpctl.lab.payoff.published_evidence import Posterior
 from mpctl.lab.payoff.roofline import Drafting, Ratios, Serving, ratios
-from mpctl.lab.payoff.scenario import drafting_of, serving_of
+from mpctl.lab.payoff.scenario import drafting_of, family_of, serving_of
 from scripts.payoff.rows import Row, author_of, read, select
 
 Vector = NDArray[np.float64]
-FILE = Path(__file__).parents[2] / "mpctl" / "estimate" / "payoff" / "constants.json"
+FILE = Path(__file__).parents[2] / "mpctl" / "lab" / "payoff" / "constants.json"
 
 # Name: (typical value, standard deviation of its logarithm) before the data.
 PRIORS = {
@@ -160,9 +160,19 @@ def document(rows: Sequence[Row], logs: Vector, covariance: Vector) -> dict[str,
             [round(float(v), 3) for v in line[: i + 1]] for i, line in enumerate(correlation)
         ],
         "rows": _ranges([row.id for row in rows if row.fitted]),
+        "gpus": _gpus(rows),
         "by_author": dict(
             Counter(author_of(row.source) for row in rows if row.fitted).most_common()
         ),
+    }
+
+
+def _gpus(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """The GPUs of the fitted rows, by the kind of method that they ran."""
+    pairs = {(family_of(row.cell.method), row.cell.gpu.name) for row in rows if row.fitted}
+    return {
+        family: sorted(gpu for kind, gpu in pairs if kind == family)
+        for family in sorted({kind for kind, _ in pairs})
     }
 
 

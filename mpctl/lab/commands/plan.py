@@ -84,8 +84,12 @@ def plan(
             record, details=bool(context.terminal.verbose) or len(record.get("methods", ())) < 2
         ),
     )
-    form = form or "table"
-    text = _markdown(record) if form == "md" else render(form, result, context.terminal.page_width)
+    if form == "md":
+        from mpctl.lab.plan_tables import page_of, plan_markdown
+
+        text = plan_markdown(page_of(record))
+    else:
+        text = render(form or "table", result, context.terminal.page_width)
     context.terminal.result(text)
 
 
@@ -113,22 +117,13 @@ def _progress(terminal: Terminal) -> Callable[[str], None]:
 
 
 def _with_methods(request: PlanRequest) -> PlanRequest:
-    methods = tuple(text.strip() for text in request.speculation.method.split(",") if text.strip())
-    if not methods:
-        raise InputError(
-            "no method is named", field="--spec", hint="--spec ngram,eagle3; or --spec all"
-        )
+    named = request.speculation.method or "all"
+    methods = tuple(text.strip() for text in named.split(",") if text.strip())
     if "auto" in methods:
         raise InputError(
             "auto is a choice of rollout", field="--spec", hint="--spec all compares the methods"
         )
     return replace(request, methods=methods)
-
-
-def _markdown(record: Mapping[str, Any]) -> str:
-    from mpctl.lab.plan_tables import page_of, plan_markdown
-
-    return plan_markdown(page_of(record))
 
 
 def _text(record: Mapping[str, Any], *, details: bool) -> str:

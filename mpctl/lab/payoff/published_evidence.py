@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from mpctl import commands
-from mpctl.lab.payoff.scenario import Scenario
+from mpctl.lab.payoff.scenario import Scenario, family_of
 from mpctl.methods import METHODS
 
 
@@ -92,7 +92,6 @@ class MeasuredPair:
     throughput: float | None
     time_per_token: float | None
     noise: float = 0.03
-    baseline_tpot_ms: float | None = None
     source: str = ""
 
 
@@ -121,40 +120,26 @@ def outside(
     if any(pair.concurrency == cell.concurrency and pair.k * _REACH >= cell.k for pair in mine):
         return ()
     remedy = f"measure one pair at concurrency {cell.concurrency:g} ({commands.line('bench')})"
-    reasons = []
-    if cell.gpu.name == CPU:
-        reasons.append(EvidenceGap("no published row was measured on a CPU", remedy))
-    if (row := METHODS.get(cell.method)) is None or not row.published_ratios:
-        reasons.append(
-            EvidenceGap(f"no published row with a baseline covers {cell.method}", remedy)
-        )
-    if cell.precision not in ("bf16", "fp16"):
-        reasons.append(EvidenceGap(f"no published row covers {cell.precision} weights", remedy))
-    if cell.target.hybrid:
-        reasons.append(
-            EvidenceGap(
-                "no published row covers a target with windowed or linear attention", remedy
-            )
-        )
-    if cell.prompt > LONGEST_PROMPT:
-        reasons.append(
-            EvidenceGap(
-                f"prompts of {cell.prompt:,.0f} tokens are longer than {LONGEST_PROMPT:,}", remedy
-            )
-        )
+    row, family = METHODS.get(cell.method), family_of(cell.method)
+    reach = max((pair.concurrency for pair in mine), default=0.0) * _REACH
+    lacks = {
+        f"no published row with a baseline covers {cell.method}": row is None
+        or not row.published_ratios,
+        f"no fitted row covers a method of the kind {family} on {cell.gpu.name}": cell.gpu.name
+        not in fitted_record()["gpus"].get(family, ()),
+        f"no published row covers {cell.precision} weights": cell.precision not in ("bf16", "fp16"),
+        "no published row covers a target with windowed or linear attention": cell.target.hybrid,
+        "the fit holds for no mixture of experts": cell.target.experts,
+        f"no published row covers a target that {cell.spread} spreads": cell.spread,
+        f"prompts of {cell.prompt:,.0f} tokens are longer than {LONGEST_PROMPT:,}": cell.prompt
+        > LONGEST_PROMPT,
+        f"{load:.1f} times the tokens per step at which compute takes over": load > _MOST_LOAD,
+        f"concurrency {cell.concurrency:g} is more than twice the largest measured": mine
+        and cell.concurrency > reach,
+    }
+    reasons = [EvidenceGap(reason, remedy) for reason, lacking in lacks.items() if lacking]
     if bound and cell.pool is None:
         pool = cell.pool_ranges()[0].text("tokens")
         give = "start the engine once: mpctl reads the pool from its log (in a file of cells: pool_tokens)"
         reasons.append(EvidenceGap(f"the KV pool limits the batch and is estimated, {pool}", give))
-    if load > _MOST_LOAD:
-        reasons.append(
-            EvidenceGap(f"{load:.1f} times the tokens per step at which compute takes over", remedy)
-        )
-    reach = max((pair.concurrency for pair in mine), default=0.0) * _REACH
-    if mine and cell.concurrency > reach:
-        reasons.append(
-            EvidenceGap(
-                f"concurrency {cell.concurrency:g} is more than twice the largest measured", remedy
-            )
-        )
     return tuple(reasons)

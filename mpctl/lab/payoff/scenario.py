@@ -267,6 +267,7 @@ class Scenario:
     max_model_len: int | None = None
     engine: Version | None = None
     draft_slowdown: float = 1.0
+    spread: str = ""  # flags by which the target is spread in a way that the fit does not know
     requests: float = math.inf
 
     @property

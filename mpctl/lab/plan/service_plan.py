@@ -38,7 +38,10 @@ _KS = (1, 2, 3, 4, 5, 6, 7)
 _PROCESSOR = Gpu(CPU, math.inf, 30.0, 0.5)  # its KV pool is a setting of its own
 _PROCESSORS = ("cpu", "xeon", "epyc", "ryzen", "core(tm)", "neoverse", "processor")
 # Flags that keep weights elsewhere than on the GPUs of tensor parallelism.
-_SPREADS = ("pipeline-parallel-size", "cpu-offload-gb", "enable-expert-parallel")
+_RANKS = ("pipeline-parallel-size", "data-parallel-size", "prefill-context-parallel-size")
+# Flags that spread a target in a way that the fit does not know: over other GPUs, or to the host's memory.
+_SPREADS = (*_RANKS, "decode-context-parallel-size", "enable-expert-parallel", "cpu-offload-gb")
+_TRY = "try: mpctl plan Qwen/Qwen3-8B --spec all --gpu L4 --traffic code"
 _NO_SHAPE = (
     "give its dimensions: --target-listing FILE (docs/how-to/drafts.md), or ask with --cell FILE"
 )
@@ -91,6 +94,20 @@ def plan_change(
     method, k = change.spec.method, change.spec.k
     request = PlanRequest((method,), speculation, concurrency, (k,) if k else ())
     return Planner(source, request, change.target, request.methods).predict(change)
+
+
+def _sized(target: UnchangedService, flag: str) -> int:
+    """The number that a flag of the engine has; 1 without the flag, 0 where it has another value or none."""
+    value = target.service.command.get(flag)
+    if value is None:
+        return int(not target.service.command.has(flag))
+    return max(int(value), 1) if value.isdecimal() else 0
+
+
+def _gpus_of(target: UnchangedService) -> int:
+    """The GPUs of a replica, over all of its ranks."""
+    sizes = (_sized(target, flag) or 1 for flag in ("tensor-parallel-size", *_RANKS))
+    return math.prod(sizes)
 
 
 def _all_methods(request: PlanRequest, target: str | None) -> tuple[str, ...]:
@@ -182,9 +199,7 @@ class Planner:
 
     def _needs(self, change: Change) -> Needs:
         """The needs of a side-by-side rollout, which is the default."""
-        per_replica = served_numbers(
-            self._target.service, self._target.checkpoint.facts
-        ).tensor_parallel
+        per_replica = _gpus_of(self._target)
         staging = (
             "no second artifact"
             if change.staging is None
@@ -228,11 +243,15 @@ class Planner:
             )
         cell = self._scenario(method, k, self.gpu, (shape, draft), acceptance)
         wrong = fault(cell, request.ks or (k,), request.concurrency)
+        if wrong is not None and wrong[0] == "target.params_b":
+            return Refusal(
+                f"{target.model or 'the target'} is no language model of a size that is served",
+                _TRY,
+            )
         if wrong is not None:
             field = wrong[0].rpartition(".")[2].replace("_", "-")
             raise InputError(wrong[1], field=f"--{field}")
-        spread = any(target.service.command.has(flag) for flag in _SPREADS)
-        refusal = None if spread else misfit(cell)
+        refusal = None if cell.spread else misfit(cell)
         return (
             cell
             if refusal is None
@@ -265,7 +284,7 @@ class Planner:
             prompt=self.lengths.prompt,
             output=self.lengths.output,
             acceptance=acceptance,
-            gpus=numbers.tensor_parallel,
+            gpus=_gpus_of(target),
             draft=shapes[1],
             precision=precision_of(
                 f"{converted or ''} {quantised or ''} {target.model or ''}", shapes[0]
@@ -278,4 +297,5 @@ class Planner:
             max_num_seqs=numbers.max_num_seqs,
             max_model_len=numbers.max_model_len,
             engine=parse_version(target.engine),
+            spread=", ".join(f"--{flag}" for flag in _SPREADS if _sized(target, flag) != 1),
         )
