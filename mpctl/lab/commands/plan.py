@@ -52,7 +52,7 @@ def plan(
     \b
     Examples:
       mpctl plan Qwen/Qwen3-8B --spec all --gpu L4 --traffic code     a model that nobody serves yet
-      mpctl plan qwen --spec eagle3 --gpu L4 --traffic code
+      mpctl plan qwen --gpu L4 --traffic code                  every method, the best first
       mpctl plan -f service.yaml --spec all --gpu H100-SXM --concurrency 1,16,64
       mpctl plan qwen --spec eagle3 --acceptance 0.73,0.52,0.35 -o md > plan.md
       mpctl plan qwen --spec ngram,suffix --measure --transcripts log.jsonl

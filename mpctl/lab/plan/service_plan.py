@@ -106,8 +106,7 @@ def _sized(target: UnchangedService, flag: str) -> int:
 
 def _gpus_of(target: UnchangedService) -> int:
     """The GPUs of a replica, over all of its ranks."""
-    sizes = (_sized(target, flag) or 1 for flag in ("tensor-parallel-size", *_RANKS))
-    return math.prod(sizes)
+    return math.prod(_sized(target, flag) or 1 for flag in ("tensor-parallel-size", *_RANKS))
 
 
 def _all_methods(request: PlanRequest, target: str | None) -> tuple[str, ...]:
@@ -243,14 +242,13 @@ class Planner:
             )
         cell = self._scenario(method, k, self.gpu, (shape, draft), acceptance)
         wrong = fault(cell, request.ks or (k,), request.concurrency)
-        if wrong is not None and wrong[0] == "target.params_b":
-            return Refusal(
-                f"{target.model or 'the target'} is no language model of a size that is served",
-                _TRY,
-            )
         if wrong is not None:
-            field = wrong[0].rpartition(".")[2].replace("_", "-")
-            raise InputError(wrong[1], field=f"--{field}")
+            field, reason = wrong
+            if field == "target.params_b":
+                return Refusal(
+                    f"{target.model} is no language model of a size that is served", _TRY
+                )
+            raise InputError(reason, field=f"--{field.rpartition('.')[2].replace('_', '-')}")
         refusal = None if cell.spread else misfit(cell)
         return (
             cell
