@@ -91,8 +91,8 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """True when the watch responded as it should; a skipped fault has not failed."""
-        return not self.failure
+        """True when the watch responded as it should. A fault that was left out has shown nothing."""
+        return not self.failure and not self.skipped
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""

@@ -193,11 +193,9 @@ class _Drill:
                 return replace(result, skipped=f"the engine does not answer with it: {error}")
         self.users.send(self.usual if arguments else self.novel)
         result = watch.fallen_back(result)
-        if (
-            result.fault is Fault.STALE_HEAD
-            and self.request.refresh
-            and result.recovered_s is not None
-        ):
+        if result.fault is Fault.STALE_HEAD and self.request.refresh and not result.failure:
+            if result.recovered_s is None:
+                return replace(result, failure=f"no head was trained: {result.action}")
             return watch.re_armed(result, self.usual, trained=True)
         if result.fault is not Fault.DRIFT or result.recovered_s is None:
             return result

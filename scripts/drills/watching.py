@@ -16,7 +16,7 @@ from scripts.drills.faults import EFFECTS, Fault, Result
 from scripts.drills.rig import Rig
 from scripts.drills.users import Answer, Load
 
-START_S = 300.0  # of an engine that was killed
+START_S = 600.0  # of an engine, as `mpctl local up` and a rollout wait for one
 FOUND_S = 300.0
 SENTINEL_S = 900.0  # for some sentinels, of which the load allows few
 _ACTED_S, _RE_ARMED_S = 600.0, 1800.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -214,7 +215,7 @@ def test_an_engine_that_does_not_start_with_the_fault_is_left_out(monkeypatch):
     starts = Rig.serves
     monkeypatch.setattr(Rig, "serves", lambda self: not any(self.faults[-1:]) and starts(self))
     result = only(run(session, Fault.SYNTHETIC))
-    assert (result.skipped, result.passed) == ("the engine did not start with it", True)
+    assert (result.skipped, result.passed) == ("the engine did not start with it", False)
 
 
 def test_an_engine_that_starts_with_the_fault_and_does_not_answer_is_left_out():
@@ -224,14 +225,30 @@ def test_an_engine_that_starts_with_the_fault_and_does_not_answer_is_left_out():
     result = only(run(session, Fault.SYNTHETIC, users=users))
     assert (result.skipped, result.passed) == (
         "the engine does not answer with it: status 500",
-        True,
+        False,
     )
     assert session.rig.faults[-1] == ()
 
 
+def test_a_refresh_that_trained_no_head_fails_the_drill(monkeypatch):
+    """A stale head that still pays is reported and stays: right for the watch, and no refresh."""
+    monkeypatch.setattr(drill._Drill, "_arguments", lambda *_: ())
+    session = service()
+    users = Users(session, session.rig, drifts=0.4)
+    words = {"newer_target": "/models/v2", "refresh": object()}
+    monkeypatch.setattr(
+        drill.Watch, "fallen_back", lambda _self, result: replace(result, action="reported")
+    )
+    outcome = run(session, Fault.STALE_HEAD, users=users, **words)
+    assert only(outcome).failure == "no head was trained: reported"
+    assert not outcome.passed
+
+
 def test_a_method_without_a_head_has_none_that_is_stale():
-    result = only(run(service(), Fault.STALE_HEAD, newer_target="/models/v2"))
+    outcome = run(service(), Fault.STALE_HEAD, newer_target="/models/v2")
+    result = only(outcome)
     assert result.skipped == "the method loads no head"
+    assert not outcome.passed  # nothing was shown
     assert result.to_record()["passed"] is None
 
 

@@ -20,7 +20,7 @@ from mpctl.experiment.answers import (
 from mpctl.gate.answers import open_findings, refusing
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
 
-_NOT_ASKED = "not asked: this measurement holds no pass of answers (--fidelity)"
+_NOT_ASKED = "not asked: this measurement holds no pass of answers, as those of rollouts do"
 _SHOWN = 2  # findings in a message
 
 

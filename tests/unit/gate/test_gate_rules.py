@@ -347,7 +347,7 @@ def test_a_rule_about_answers_never_passes_where_it_could_not_run():
     assert assess(lax).outcome is Outcome.PROMOTE
     assert rule.message in [r.message for r in assess(lax).rules if r.outcome is SKIP]
     assert {r.message for r in assess(GOOD).rules if r.rule in set(AnswerRule)} == {
-        "not asked: this measurement holds no pass of answers (--fidelity)"
+        "not asked: this measurement holds no pass of answers, as those of rollouts do"
     }
 
 
