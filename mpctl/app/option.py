@@ -6,9 +6,10 @@ would type it.
 
 from __future__ import annotations
 
+from mpctl.json_types import JsonView
+
 TYPE_CHECKING = False  # what ``mpctl --help`` loads is loaded without the module typing
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
 
@@ -28,7 +29,7 @@ class Option:
         **settings: Any,
     ) -> None:
         self.flags, self.help, self.section, self.type = flags, help, section, type
-        self.settings: Mapping[str, Any] = settings
+        self.settings: JsonView = settings
 
     @property
     def long(self) -> str:

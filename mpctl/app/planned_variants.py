@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mpctl.app.requests import MeasurementRequest
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import body_of, text_of
 from mpctl.experiment.variants import Variant, most_characters
 from mpctl.experiment.workload import Traffic, Workload
+from mpctl.json_types import JsonView
 from mpctl.manifest.engine.engine_command import EngineCommand
 from mpctl.platform.answers import prompt_tokens
 from mpctl.platform.local.meter import served_models
@@ -106,7 +106,7 @@ class _Served:
 
     @classmethod
     def by(cls, endpoint: Endpoint) -> _Served:
-        models: Mapping[str, Mapping[str, Any]] = served_models(endpoint)
+        models: Mapping[str, JsonView] = served_models(endpoint)
         adapters = tuple(name for name, record in models.items() if record.get("parent"))
         context = models.get(endpoint.model, {}).get("max_model_len")
         return cls(
@@ -183,7 +183,7 @@ def _require_thinking(endpoint: Endpoint) -> None:
 
 
 def _tokenized(
-    endpoint: Endpoint, bodies: Sequence[Mapping[str, Any]], option: str
+    endpoint: Endpoint, bodies: Sequence[JsonView], option: str
 ) -> list[tuple[int, ...]]:
     tokens = prompt_tokens(endpoint, bodies, concurrency=_AT_ONCE)
     if any(ids is None for ids in tokens):

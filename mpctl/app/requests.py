@@ -3,7 +3,6 @@ measurements, and what is read about them; clusters, the watch and this machine 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -22,6 +21,7 @@ from mpctl.app.option import (
     option,
 )
 from mpctl.errors import InputError
+from mpctl.json_types import JsonView
 
 # Copies of values whose modules take too long to load for --help; tests/unit/cli/test_cli_options.py compares them.
 
@@ -328,9 +328,7 @@ class MeasurementRequest:
         metavar="FILE",
         help="Gate limits, YAML (default: 'mpctl gate explain' prints them).",
     )
-    limits: Mapping[str, Any] | None = (
-        None  # a record of the gate's limits, in place of the policy's file
-    )
+    limits: JsonView | None = None  # a record of the gate's limits, in place of the policy's file
 
     def __post_init__(self) -> None:
         if self.detect is not None and self.rounds is not None:

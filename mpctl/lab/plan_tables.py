@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-Record = Mapping[str, Any]
+from mpctl.json_types import JsonView
+
+Record = JsonView
 Rows = list[list[str]]
 _NO_CALL = "measure first"
 

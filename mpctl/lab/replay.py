@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mpctl.errors import InputError
+from mpctl.json_types import JsonView
 
 _ANSWERS = ("answer", "completion", "response")
 _FORMS = (
@@ -31,7 +32,7 @@ class Transcript:
     """A request: texts, or ``tokens`` of prompt and answer. ``messages``: of a chat, without the answer."""
 
     prompt: str = ""
-    messages: tuple[Mapping[str, Any], ...] = ()
+    messages: tuple[JsonView, ...] = ()
     answer: str = ""
     tokens: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
@@ -68,7 +69,7 @@ def _read(line: str, file: str, number: int) -> Transcript:
     return transcript
 
 
-def _made(record: Mapping[str, Any]) -> Transcript | None:
+def _made(record: JsonView) -> Transcript | None:
     prompt_ids, ids = _ids(record.get("prompt_token_ids")), _ids(record.get("token_ids"))
     if prompt_ids is not None and ids is not None:
         return Transcript(tokens=(prompt_ids, ids))

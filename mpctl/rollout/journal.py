@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
+from mpctl.json_types import Json
 from mpctl.rollout.context import Context
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.operation import Ending, Operation, StepResult, operation_opened_by, operations
@@ -88,7 +88,7 @@ class Journal:
         operation_id: str,
         event: Event,
         step: str = "",
-        data: dict[str, Any] | None = None,
+        data: Json | None = None,
         *,
         then: str = "",
         with_next: bool = False,

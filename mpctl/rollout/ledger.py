@@ -17,6 +17,7 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import MpctlError, Tampered
+from mpctl.json_types import Json
 from mpctl.records import decode
 from mpctl.rollout.revision import Revision
 
@@ -44,7 +45,7 @@ class Entry:
     event: Event
     step: str
     who: str
-    data: dict[str, Any]
+    data: Json
     previous: str
     digest: str = field(default="")
     format: int = FORMAT
@@ -60,7 +61,7 @@ class Entry:
         event: Event,
         who: str,
         step: str = "",
-        data: dict[str, Any] | None = None,
+        data: Json | None = None,
         then: str = "",
     ) -> Entry:
         """The entry that follows ``last``, chained to it."""
@@ -86,7 +87,7 @@ class Entry:
         seq, previous = (last.seq + 1, last.digest) if last else (1, "")
         return (self.seq, self.previous, self.digest) == (seq, previous, self._own_digest())
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         return {**self.__dict__, "event": self.event.value}
 

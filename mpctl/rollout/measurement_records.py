@@ -24,6 +24,7 @@ from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
 from mpctl.gate.verdict import Verdict
+from mpctl.json_types import Json
 from mpctl.records import Record, encode, restored
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import Store
@@ -50,8 +51,8 @@ class MeasurementRecords:
     users: UserLoad | None = None
     earlier: int = 0  # measurements of the same pair
     _blocks: dict[str, Block] = field(default_factory=dict)  # a store may be a cluster's API away
-    _pending: dict[str, dict[str, Any]] = field(default_factory=dict)  # written with the next round
-    _raw: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _pending: dict[str, Json] = field(default_factory=dict)  # written with the next round
+    _raw: dict[str, Json] = field(default_factory=dict)
 
     @classmethod
     def of(cls, operation: Operation, workload: Workload, store: Store) -> MeasurementRecords:
@@ -187,7 +188,7 @@ class MeasurementRecords:
         """Return what users' requests showed so far; None if they were not measured."""
         return self.read(_TRAFFIC, UsersTraffic.from_record)
 
-    def _stored_replies(self, arm: str) -> dict[str, Any]:
+    def _stored_replies(self, arm: str) -> Json:
         return self.read(f"{BURST}-{arm}", dict) or {}
 
     def replies(self, arm: str, traffic: str) -> list[Reply]:
@@ -275,7 +276,7 @@ class MeasurementRecords:
 
 
 def load_record(
-    store: Store, operation: str, name: str, read: Callable[[dict[str, Any]], _Value]
+    store: Store, operation: str, name: str, read: Callable[[Json], _Value]
 ) -> _Value | None:
     """Read an operation's record with ``read``; None when there is none.
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from mpctl.errors import Conflict
+from mpctl.json_types import Json, JsonView
 from mpctl.records import Record, restored
 from mpctl.rollout.ledger import Entry, Event, live_revisions
 from mpctl.rollout.plan import Kind, Plan, RollbackPlan
@@ -64,7 +65,7 @@ class Operation:
     plan: Plan
     opened_at: str  # RFC 3339
     who: str
-    done: Mapping[str, Mapping[str, Any]] = field(
+    done: Mapping[str, JsonView] = field(
         default_factory=dict
     )  # finished steps with their results' records
     begun: str = ""  # the step that acts, or acted when the command died
@@ -88,7 +89,7 @@ class Operation:
         return restored(what, kind.from_record, self.done[step], hint="restore the ledger")
 
     @property
-    def scaling(self) -> dict[str, Any] | None:
+    def scaling(self) -> Json | None:
         """The autoscaler as the plan found it, with the replicas at which it is pinned."""
         if self.plan.scaling is None or self.replicas is None:
             return self.plan.scaling

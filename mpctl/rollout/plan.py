@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.policy import Policy
+from mpctl.json_types import Json
 from mpctl.methods import Spec
 from mpctl.records import Record
 from mpctl.rollout.ports import Arm
@@ -106,19 +106,19 @@ class Plan(Record):
     draft: str = ""  # the head or model that drafts; empty where none is loaded
     target_model: str = ""  # the model it drafts for
     downtime: bool = False  # the service may be down while an engine starts
-    scaling: dict[str, Any] | None = None  # the autoscaler as it was found; None without one
+    scaling: Json | None = None  # the autoscaler as it was found; None without one
     overwrites: bool = (
         False  # ``baseline`` is another writer's change, which was asked to be overwritten
     )
     load: str = "local"  # where the load client runs: local (the machine of the command) or job (the cluster)
-    route: dict[str, Any] | None = None  # users' route as it was found; None where none is touched
+    route: Json | None = None  # users' route as it was found; None where none is touched
     users: UsersPlan = UsersPlan()
     traffic: TrafficPlan = TrafficPlan()
     bake: BakePlan = BakePlan()
     rollback: RollbackPlan = RollbackPlan()
     deletes_retained_baseline: bool = False  # an older rollout's, before anything starts
     by: str = ""  # the program that decided by itself, ``watch``; empty for a person
-    prediction: dict[str, Any] | None = (
+    prediction: Json | None = (
         None  # the payoff model's, before anything was measured; None without a figure
     )
     fidelity: str = (

@@ -13,12 +13,13 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mpctl import commands
 from mpctl.errors import MpctlError
 from mpctl.experiment.block import Block, LoadResult
 from mpctl.experiment.prompt_files import Prompt
+from mpctl.json_types import Json
 from mpctl.rollout.revision import text_digest
 
 if TYPE_CHECKING:
@@ -223,37 +224,37 @@ class PruneResult:
 class Scaler(Protocol):
     """Adds and removes engines of a service by itself."""
 
-    def pin(self, scaling: dict[str, Any]) -> None:
+    def pin(self, scaling: Json) -> None:
         """Pin the autoscaler at the recorded number of engines, unless another writer changed it since."""
 
-    def unpin(self, scaling: dict[str, Any]) -> tuple[str, ...]:
+    def unpin(self, scaling: Json) -> tuple[str, ...]:
         """Unpin the autoscaler as recorded. Returns what was left unchanged because another writer changed it."""
 
 
 class Router(Protocol):
     """Splits users' traffic between a service and its second arm."""
 
-    def shift(self, route: dict[str, Any], percent: int) -> None:
+    def shift(self, route: Json, percent: int) -> None:
         """Give the second arm ``percent`` of the route's traffic, 1..100. Returns once the route is in effect."""
 
-    def require_shifted(self, route: dict[str, Any], percent: int) -> None:
+    def require_shifted(self, route: Json, percent: int) -> None:
         """Raise MpctlError unless the route is as :meth:`shift` left it."""
 
-    def mirror(self, route: dict[str, Any], percent: int) -> None:
+    def mirror(self, route: Json, percent: int) -> None:
         """Copy ``percent`` of the route's requests, 1..100, to the second arm, whose answers nobody reads. Returns once
         the route is in effect."""
 
-    def require_mirrored(self, route: dict[str, Any], percent: int) -> None:
+    def require_mirrored(self, route: Json, percent: int) -> None:
         """Raise MpctlError unless the route is as :meth:`mirror` left it."""
 
-    def unshift(self, route: dict[str, Any]) -> tuple[str, ...]:
+    def unshift(self, route: Json) -> tuple[str, ...]:
         """Restore the route as recorded and let the second arm finish its requests. Returns what was left unchanged
         because another writer changed it."""
 
     def counters(self, arm: Arm) -> Mapping[str, Counters]:
         """Counters of every ready pod of an arm by its name, without those that cannot be read."""
 
-    def start_retained(self, arm: Arm, route: dict[str, Any]) -> None:
+    def start_retained(self, arm: Arm, route: Json) -> None:
         """Start a retained baseline with as many engines as the service, without traffic."""
 
 
@@ -307,12 +308,12 @@ class Platform(Protocol):
     def check(self, demand: Demand) -> tuple[str, ...]:
         """Notes on running an arm here; raises Refused when it cannot be run. Changes nothing."""
 
-    def scaling(self) -> dict[str, Any] | None:
+    def scaling(self) -> Json | None:
         """The service's autoscaler as it is, as a JSON object; None without one."""
 
     def route(
         self, name: str | None, steps: tuple[int, ...], *, mirror: int = 0, force: bool = False
-    ) -> dict[str, Any]:
+    ) -> Json:
         """The route by which users reach the service, as it is, as a JSON object with its ``name``.
 
         ``name``: needed where there are several; ``steps``: percentages that a candidate is to get; ``mirror``: the
@@ -356,7 +357,7 @@ class Platform(Protocol):
         """Paths of the fields in which two manifests differ beyond speculation and the draft's staging."""
 
     def describe_foreign_change(
-        self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None
+        self, known: tuple[Arm, ...], scaling: Json | None = None
     ) -> str | None:
         """Describe what another writer did to the service: who, when and which fields; None where nothing is found.
 
@@ -426,31 +427,29 @@ class Store(Protocol):
         """Write entries durably before returning; a crash may leave the first of them. ``with_next``: they may be
         written with the next ones, and lost until then."""
 
-    def save(
-        self, operation: str, name: str, record: dict[str, Any], *, only: bool = False
-    ) -> None:
+    def save(self, operation: str, name: str, record: Json, *, only: bool = False) -> None:
         """Keep a record of an operation; atomic, replaces one of the same name. ``only``: the operation has no other;
         replaces one that cannot be read, too, and is durable with the next entry."""
 
     def save_all(
         self,
         operation: str,
-        records: Mapping[str, dict[str, Any]],
+        records: Mapping[str, Json],
         *,
-        raw: Mapping[str, dict[str, Any]] | None = None,
+        raw: Mapping[str, Json] | None = None,
     ) -> None:
         """Keep several records of an operation with as few writes as possible, durably with the next entry, or earlier.
         ``raw``: records that nothing reads again, left out where there is no room."""
 
-    def load(self, operation: str, name: str, *, again: bool = False) -> dict[str, Any] | None:
+    def load(self, operation: str, name: str, *, again: bool = False) -> Json | None:
         """A record kept by :meth:`save`, or None; ``again``: also one that another command saved since the first look.
         Raises Tampered when another writer replaced it."""
 
-    def seal(self, value: dict[str, Any]) -> bool:
+    def seal(self, value: Json) -> bool:
         """Keep a value with texts of users where secrets are kept, in place of the one before; False where there is no
         such place."""
 
-    def unseal(self) -> dict[str, Any] | None:
+    def unseal(self) -> Json | None:
         """The value of :meth:`seal`; None without one, or where it may not be read."""
 
     def prune(self, operations: frozenset[str]) -> PruneResult:

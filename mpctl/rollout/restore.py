@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.json_types import JsonView
 from mpctl.manifest import masked, speculation_of
 from mpctl.manifest.merge.differences import MISSING, FieldChange
 from mpctl.manifest.merge.three_way import ClashError, kept_fields, merge, own_changes
@@ -149,7 +150,7 @@ def spec_served(state: ArmState) -> Spec | None:
     if not state.argv or not state.matches:
         return None
     try:
-        config: Mapping[str, Any] | None = speculation_of(state.argv)
+        config: JsonView | None = speculation_of(state.argv)
     except InputError:
         return None
     return from_config(config)

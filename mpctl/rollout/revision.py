@@ -7,12 +7,12 @@ itself lies in the revision alone, and is checked against the digest whenever it
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from mpctl.errors import MpctlError, Tampered
+from mpctl.json_types import Json, JsonView
 from mpctl.methods import Spec
 from mpctl.records import decode, encode, restored
 
@@ -46,12 +46,12 @@ class Revision:
         """sha256 of the text."""
         return text_digest(self.text)
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object; the digest is written beside the text so that a damaged copy shows."""
         return {**encode(self), "digest": self.digest}
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any], *, where: str = "") -> Revision:
+    def from_record(cls, record: JsonView, *, where: str = "") -> Revision:
         """The value :meth:`to_record` wrote. ``where``: the object or file that holds it.
 
         Raises:
@@ -104,12 +104,12 @@ class Manifest:
             )
         return replace(self, text=revision.text)
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """Number and digest, never the text."""
         return {"revision": self.number, "sha256": self.digest}
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Manifest:
+    def from_record(cls, record: JsonView) -> Manifest:
         """The value :meth:`to_record` wrote, without its text."""
         number, digest = record["revision"], record["sha256"]
         if not isinstance(number, int) or not isinstance(digest, str):

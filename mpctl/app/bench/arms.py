@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from mpctl.app.bench.planned_rounds import recorded_noise
@@ -24,6 +23,7 @@ from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import CounterError
 from mpctl.gate.power import MeasurementNoise
+from mpctl.json_types import Json
 from mpctl.methods import from_config
 from mpctl.platform import http
 from mpctl.platform.local.client import StreamClient
@@ -136,7 +136,7 @@ def _list_models(base: str, token: str | None, option: str) -> list[str]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = http.get(f"{base}/v1/models", headers=headers)
-        listed: list[dict[str, Any]] = answer.json().get("data", []) if answer.status == 200 else []
+        listed: list[Json] = answer.json().get("data", []) if answer.status == 200 else []
         models = [str(m["id"]) for m in listed]
     except (http.NoAnswer, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
@@ -284,7 +284,7 @@ def _serving_engine(session: Session) -> MeasuredEngine:
             f"{session.title} does not answer: {state.message or state.phase.value}",
             hint=session.command("status"),
         )
-    config: dict[str, Any] | None = session.service().speculation()
+    config: Json | None = session.service().speculation()
     return MeasuredEngine(
         state.endpoint, from_config(config), state.argv or (), state.kv_pool_tokens
     )

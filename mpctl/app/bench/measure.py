@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from mpctl.app.bench.arms import Arms, open_servers, open_services
 from mpctl.app.bench.planned_rounds import (
@@ -35,6 +34,7 @@ from mpctl.gate.policy import Policy
 from mpctl.gate.power import MeasurementNoise
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
+from mpctl.json_types import Json
 from mpctl.platform.local.state_files import read_json, state_root, try_lock, write_json
 from mpctl.platform.local.store import LocalStore
 from mpctl.records import restored
@@ -187,7 +187,7 @@ def open_records(
 ) -> MeasurementRecords:
     """The records of a new measurement, or of the interrupted one of the same command. ``earlier``: measurements of
     the same pair that did not promote."""
-    opened: dict[str, Any] | None = store.load(run_id, "opened")
+    opened: Json | None = store.load(run_id, "opened")
     if opened is None:
         opened = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "who": who()}
         store.save(run_id, "opened", opened)

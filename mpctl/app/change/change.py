@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mpctl import annex, commands
 from mpctl.app.change.check import Conditions, Load, Preflight, PreflightResult
@@ -25,6 +24,7 @@ from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import Refused
 from mpctl.estimate.shape import Shape
+from mpctl.json_types import Json
 from mpctl.manifest import Service, masked
 from mpctl.methods import METHODS, Finding, Spec, asks_for, from_config
 from mpctl.staging.modes import StagingPlan
@@ -221,7 +221,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     preflight = Preflight(
         request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu)
     )
-    setting: dict[str, Any] | None = target.service.speculation()
+    setting: Json | None = target.service.speculation()
     old_spec = from_config(setting)
     old_text, new_text = source.text(), source.with_speculation(staged.spec.config(), staged.edit)
     if new_text == old_text:

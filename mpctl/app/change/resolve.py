@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpctl import commands
 from mpctl.app.files import read_file
@@ -13,6 +12,7 @@ from mpctl.app.session.base import Source
 from mpctl.errors import InputError, Refused
 from mpctl.estimate import ModelFacts, target_name_of
 from mpctl.estimate.shape import model_shape
+from mpctl.json_types import Json, JsonView
 from mpctl.manifest import Service
 from mpctl.manifest.engine.recognition import use_by_name
 from mpctl.methods import METHODS, Finding, Spec, build, from_config, parse_config
@@ -165,13 +165,13 @@ class Selection:
     ``reason`` of a choice, None when the user named the draft."""
 
     draft: str | None
-    settings: Mapping[str, Any]
+    settings: JsonView
     entry: Draft | None = None
     reason: str | None = None
 
 
 def select_draft(
-    target: UnchangedService, request: SpeculationRequest, config: Mapping[str, Any]
+    target: UnchangedService, request: SpeculationRequest, config: JsonView
 ) -> Selection:
     """The draft named by option or setting, else the catalogue's first for the service's target.
 
@@ -230,7 +230,7 @@ def with_published_facts(
     return draft._replace(facts=facts)
 
 
-def read_config(text: str | None) -> dict[str, Any]:
+def read_config(text: str | None) -> Json:
     """The settings of ``--spec-config``: JSON, or ``@FILE`` with it; empty without one.
 
     Raises:
@@ -259,7 +259,7 @@ def spec_of_file(path: str, request: SpeculationRequest | None = None) -> Specul
 
 
 def build_spec(
-    request: SpeculationRequest, selection: Selection, config: Mapping[str, Any]
+    request: SpeculationRequest, selection: Selection, config: JsonView
 ) -> tuple[Spec, tuple[Finding, ...]]:
     """The spec and notes on its settings. What the user wrote wins over what the draft's model card says.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from mpctl import commands
 from mpctl.app.files import read_file
 from mpctl.app.session.base import Edit, Source
+from mpctl.json_types import Json
 from mpctl.manifest import Service, load_one, load_values, select
 from mpctl.manifest.draft_storage import with_speculation
 from mpctl.manifest.engine.engine_port import port_of
@@ -62,7 +62,7 @@ class FileSource(Source):
         """The whole file, byte for byte."""
         return self._service.to_yaml()
 
-    def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
+    def with_speculation(self, config: Json | None, edit: Edit | None = None) -> str:
         """The whole file with another setting: only the bytes of the setting, and of what ``edit`` changes, change."""
         service = self._service if edit is None else edit(self._service)
         return with_speculation(service, config).to_yaml()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import Any
 
 from mpctl.app.environment_requests import ConnectRequest
 from mpctl.cloud.managed_cluster import open_cloud, parse_cluster
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 
 API = "client.authentication.k8s.io"
 
@@ -26,7 +26,7 @@ def kubeconfig(request: ConnectRequest) -> str:
     cluster = parse_cluster(request.cluster)
     endpoint = open_cloud(cluster, profile=request.profile).endpoint()
     name = request.context or cluster.short
-    plugin: dict[str, Any] = {
+    plugin: Json = {
         "apiVersion": f"{API}/v1",
         "command": shutil.which("mpctl") or "mpctl",
         "args": ["credential", cluster.short],

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mpctl.app.environment_requests import RbacRequest
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.access.calls import CallRow, needs
 from mpctl.platform.kubernetes.access.rbac import (
     Subject,
@@ -17,7 +16,7 @@ from mpctl.platform.kubernetes.access.rbac import (
 from mpctl.platform.kubernetes.load_job.job_manifest import KINDS, VARIABLES, job_rules
 
 
-def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
+def make_roles(request: RbacRequest) -> tuple[Json, ...]:
     """Return the roles to apply, each followed by its binding; contacts nothing.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from mpctl import formatting
 from mpctl.app.change import prepare
@@ -11,6 +10,7 @@ from mpctl.app.change.change import unified
 from mpctl.app.inspect_requests import DiffRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, MpctlError
+from mpctl.json_types import Json
 from mpctl.rollout.ledger import live_revisions, lost_history
 from mpctl.rollout.operation import Operation, operations
 from mpctl.rollout.revision import Revision, spec_text
@@ -44,7 +44,7 @@ class ServiceHistory:
             return f"promoted by {revision.operation}"
         return revision.why
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object, without the manifests."""
         return {
             "revisions": [revision_record(r) for r in self.revisions],
@@ -52,13 +52,13 @@ class ServiceHistory:
         }
 
 
-def revision_record(revision: Revision) -> dict[str, Any]:
+def revision_record(revision: Revision) -> Json:
     """A revision as a JSON object, without its manifest."""
     record = {k: v for k, v in revision.to_record().items() if k != "text"}
     return {**record, "spec": spec_text(revision.spec)}
 
 
-def _operation_record(operation: Operation) -> dict[str, Any]:
+def _operation_record(operation: Operation) -> Json:
     return {
         "id": operation.id,
         "openedAt": operation.opened_at,

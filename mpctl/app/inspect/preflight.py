@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from mpctl import commands
 from mpctl.app.change import Change, prepare
@@ -13,6 +13,7 @@ from mpctl.app.inspect_requests import ChangeRequest, RenderRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError
 from mpctl.estimate.memory import pool_record
+from mpctl.json_types import Json
 from mpctl.manifest import Service
 from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
 from mpctl.staging.modes import StagingPlan, document_of
@@ -26,7 +27,7 @@ class PreflightAnswer:
     namespace: str
     change: Change
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         change, staging = self.change, self.change.staging
         return {
@@ -42,7 +43,7 @@ class PreflightAnswer:
         }
 
 
-def _staging_record(plan: StagingPlan) -> dict[str, Any]:
+def _staging_record(plan: StagingPlan) -> Json:
     return {
         "mode": plan.mode,
         "reason": plan.reason,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from mpctl.app.bench.recorded import finished_runs, rollouts_of
 from mpctl.app.change import Change
@@ -30,6 +29,7 @@ from mpctl.experiment.users import (
 )
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
+from mpctl.json_types import Json
 from mpctl.methods.preflight.known_bad import PREFIX
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Ending, Operation
@@ -67,7 +67,7 @@ class Fit:
     placement: Placement = Placement.SERVICE
     users: UserLoad | None = None  # before anything was started
     users_share_percent: int = 0
-    route: dict[str, Any] | None = None
+    route: Json | None = None
     deletes_retained_baseline: bool = False  # that of an earlier rollout ends first
     bake_s: float = 0.0
     bake_baseline: bool = False
@@ -101,8 +101,8 @@ class RolloutPlanner:
     def plan(
         self,
         fit: Fit,
-        prediction: dict[str, Any] | None = None,
-        scaling: dict[str, Any] | None = None,
+        prediction: Json | None = None,
+        scaling: Json | None = None,
     ) -> Plan:
         """Pin everything that the rollout will do."""
         request, change = self._request, self._change
@@ -336,7 +336,7 @@ class RolloutPlanner:
             fit, route=route(fit.route["name"], steps, mirror=mirror, force=self._request.force)
         )
 
-    def _traffic_route(self, strategy: Strategy, bake_s: float) -> dict[str, Any] | None:
+    def _traffic_route(self, strategy: Strategy, bake_s: float) -> Json | None:
         """The users' HTTPRoute, where the rollout shifts traffic or retains the baseline in a cluster."""
         traffic, platform = self._request.traffic, self._session.platform
         moves = traffic.steps_percent or traffic.mirror_percent
@@ -359,7 +359,7 @@ class RolloutPlanner:
             traffic.route, traffic.steps_percent, mirror=traffic.mirror_percent, force=force
         )
 
-    def _users_route(self, placement: Placement, pods: int) -> dict[str, Any]:
+    def _users_route(self, placement: Placement, pods: int) -> Json:
         """The HTTPRoute that copies or splits users' requests while the arms are measured."""
         share, mirrors = share_of(placement, pods), placement is Placement.MIRROR
         return self._session.platform.route(

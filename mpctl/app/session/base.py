@@ -12,11 +12,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mpctl import commands
 from mpctl.app.session.service_status import Status, arm_problems
 from mpctl.errors import Cancelled, InputError, MpctlError
+from mpctl.json_types import Json
 from mpctl.manifest import Service
 from mpctl.methods.versions import engine_release
 from mpctl.rollout.ledger import lost_history
@@ -168,7 +169,7 @@ class Source(ABC):
         """The manifest."""
 
     @abstractmethod
-    def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
+    def with_speculation(self, config: Json | None, edit: Edit | None = None) -> str:
         """The manifest with another speculative setting, as it will read once it is written; ``edit`` changes its
         storage first."""
 

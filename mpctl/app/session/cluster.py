@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpctl import commands
 from mpctl.app.console import Console
@@ -96,7 +96,7 @@ class ClusterSession(Session):
         """The context."""
         return f"context {self.client.context}"
 
-    def _held_scaling(self) -> dict[str, Any] | None:
+    def _held_scaling(self) -> Json | None:
         """The autoscaler as an unfinished operation recorded it."""
         operation = unfinished_operation(self.store.entries())
         return None if operation is None else operation.scaling
@@ -110,7 +110,7 @@ class ClusterSession(Session):
         isvc = self.platform.live.require()
         return isvc, shape_of(isvc).read_layers(self.client, isvc, self.namespace)
 
-    def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
+    def with_speculation(self, config: Json | None, edit: Edit | None = None) -> str:
         """The manifest with another setting, from a dry run: it includes the webhooks' additions, and admission refuses
         before anything is changed. Recorded manifests are read when a staged draft leaves."""
         isvc, layers = self._layers()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpctl import commands
 from mpctl.app.console import Console
@@ -22,6 +22,7 @@ from mpctl.app.session.base import (
 )
 from mpctl.app.session.service_status import Status
 from mpctl.errors import Cancelled, InputError
+from mpctl.json_types import Json
 from mpctl.manifest import Service
 from mpctl.methods import from_config
 from mpctl.platform.local.engine import installed_version, model_of, read_service
@@ -50,7 +51,7 @@ class LocalSession(Session):
         """The live service as a value."""
         return read_service(self.platform.read().text, self.name)
 
-    def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
+    def with_speculation(self, config: Json | None, edit: Edit | None = None) -> str:
         """The manifest with another speculative setting: only the bytes of the setting change. Engines on this machine
         read paths and repositories as they are, so that nothing is staged.
         """
@@ -130,7 +131,7 @@ class LocalSession(Session):
             self.platform.engines.state(Arm(a.manifest, copy=i.endswith(COPY)))
             for i, a in desired.arms.items()
         )
-        config: dict[str, Any] | None = read_service(desired.text, self.name).speculation()
+        config: Json | None = read_service(desired.text, self.name).speculation()
         if supervised or self.holder() is not None:
             problem = self.platform.router_error()
         else:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl import commands
+from mpctl.json_types import Json
 from mpctl.manifest import redacted
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Kind
@@ -35,7 +35,7 @@ class Leftover:
         parts += [f"{candidate} holds its GPU" for candidate in self.candidates]
         return f"service {self.namespace}/{self.service} is gone; {', '.join(parts)}; '{self.remedy}' removes it"
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         return {
             "namespace": self.namespace,
@@ -77,7 +77,7 @@ class Status:
         serving = next((a for a in self.arms if a.id == self.routed), None)
         return serving.phase.value if serving else Phase.ABSENT.value
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         return {
             "metadata": {"name": self.name, "namespace": self.namespace},
@@ -97,7 +97,7 @@ class Status:
         }
 
 
-def _arm_record(arm: ArmState) -> dict[str, Any]:
+def _arm_record(arm: ArmState) -> Json:
     return {
         "id": arm.id,
         "phase": arm.phase.value,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl.errors import MpctlError
+from mpctl.json_types import Json
 from mpctl.watch.assessment import MEANINGS, Assessment, remedy_of
 from mpctl.watch.reference import Expected, Figures, Reference
 
@@ -40,7 +40,7 @@ class WatchEvent:
             parts.append(f"to revert: '{self.revert}'")
         return "; ".join(parts)
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         return {
             "apiVersion": "mpctl.dev/v1alpha1",
@@ -88,7 +88,7 @@ def reason_of(error: Exception) -> str:
     return error.message if isinstance(error, MpctlError) else f"{type(error).__name__}: {error}"
 
 
-def figures_record(figures: Figures | None) -> dict[str, Any] | None:
+def figures_record(figures: Figures | None) -> Json | None:
     """A window as a JSON object; None without one."""
     if figures is None:
         return None
@@ -103,7 +103,7 @@ def figures_record(figures: Figures | None) -> dict[str, Any] | None:
     }
 
 
-def expected_record(expected: Expected) -> dict[str, Any]:
+def expected_record(expected: Expected) -> Json:
     """The reference at the present load as a JSON object."""
     return {
         "tokensPerStep": expected.tokens_per_step,

@@ -4,11 +4,11 @@ SpeculationStatus and Events."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from mpctl.app.watch.events import WatchEvent, expected_record, figures_record, reason_of
 from mpctl.app.watch.watched import WatchedService
 from mpctl.app.watch.watcher import Watcher
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.speculation_status import StatusWriter, since
 from mpctl.watch.assessment import MEANINGS, Signal, remedy_of
 from mpctl.watch.sentinel import Check
@@ -76,7 +76,7 @@ def health(watcher: Watcher, idle_s: float) -> tuple[int, str]:
     return 200, f"{watcher.rounds} rounds, {len(watcher.watched)} services\n"
 
 
-def record(watched: WatchedService) -> dict[str, Any]:
+def record(watched: WatchedService) -> Json:
     """The state of a service as a JSON object; conditions as kstatus reads them."""
     assessment, reference = watched.assessment, watched.facts.reference
     return {
@@ -253,7 +253,7 @@ class Publisher:
         warn: Callable[[str], None],
     ) -> None:
         self._writer, self._monotonic, self._time, self._warn = writer, monotonic, time, warn
-        self._written: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
+        self._written: dict[tuple[str, str], tuple[float, Json]] = {}
 
     def publish(self, services: Sequence[WatchedService]) -> None:
         """Write what changed since the last round."""
@@ -291,9 +291,9 @@ class Publisher:
                 f"event {event.reason} of {event.namespace}/{event.service} not written: {reason_of(error)}"
             )
 
-    def _status(self, watched: WatchedService, before: dict[str, Any]) -> dict[str, Any]:
+    def _status(self, watched: WatchedService, before: Json) -> Json:
         assessment, facts = watched.assessment, watched.facts
-        fields: dict[str, Any] = {
+        fields: Json = {
             "signal": assessment.signal.value,
             "message": assessment.text,
             "pays": assessment.pays,

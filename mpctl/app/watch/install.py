@@ -9,17 +9,15 @@ service account of it.
 
 from __future__ import annotations
 
-from typing import Any
-
 from mpctl.app.environment_requests import WATCH_HOME, WatchInstallRequest
 from mpctl.app.watch.loop import lease_of
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 from mpctl.platform.kubernetes.access.calls import WATCH, needs
 from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles_of
 from mpctl.platform.kubernetes.speculation_status import definition
 from mpctl.watch.watch_policy import WatchPolicy
 
-Json = dict[str, Any]
 PORT = 9464
 _POLICY_FILE = "watch.yaml"
 _POD_MONITOR = "monitoring.coreos.com/v1", "PodMonitor"

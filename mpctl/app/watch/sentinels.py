@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Any
 
 from mpctl.app.session.base import Session
 from mpctl.app.watch.ledger_facts import LedgerFacts
 from mpctl.errors import MpctlError
 from mpctl.experiment.answer_sets import sentinels_of
 from mpctl.experiment.answers import Ask
+from mpctl.json_types import Json
 from mpctl.watch.sentinel import (
     RECORD,
     Check,
@@ -121,7 +121,7 @@ def _record(
     )
 
 
-def _keep(session: Session, facts: LedgerFacts, record: dict[str, Any]) -> None:
+def _keep(session: Session, facts: LedgerFacts, record: Json) -> None:
     """A watch that may not write, or meets an operator, has them in memory until it ends."""
     if not facts.operation:
         return

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl import bounded
 from mpctl.app.session.base import Session
 from mpctl.app.watch.events import reason_of
 from mpctl.experiment.run import API_VERSION
+from mpctl.json_types import Json
 from mpctl.methods import from_config
 from mpctl.rollout.operation import Ending, last_change, operations
 from mpctl.rollout.plan import Kind, Plan
@@ -35,7 +35,7 @@ _OLDEST_S, _OLDEST_EACH_S = 60.0, 0.5  # age of an answer, at most
 _TURN_S = 1.0
 
 Key = tuple[str, str]
-Answer = tuple[int, dict[str, Any]]
+Answer = tuple[int, Json]
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _ServiceVerdict:
 
     session: Session
     tried_at: float | None = None
-    read: tuple[float, dict[str, Any]] | None = None  # time and record, replaced together
+    read: tuple[float, Json] | None = None  # time and record, replaced together
     problem: str = ""  # that was reported
 
 
@@ -154,7 +154,7 @@ class VerdictPages:
         return 200, {**read[1], "readSecondsAgo": round(age_s, 1)}
 
 
-def verdict_record(session: Session) -> dict[str, Any]:
+def verdict_record(session: Session) -> Json:
     """Return the verdict of a service's last rollout: ``verdict`` is promote, refuse, undecided (which an unfinished or
     failed rollout is, too), or none without a rollout; ``serves``: its candidate is the service now, by the ledger and
     by the speculative setting of the live service.
@@ -191,7 +191,7 @@ def verdict_record(session: Session) -> dict[str, Any]:
 
 def _is_live(session: Session, plan: Plan) -> bool:
     """Return whether the live service has the setting that the plan promoted."""
-    config: dict[str, Any] | None = session.service().speculation()
+    config: Json | None = session.service().speculation()
     return plan.spec is not None and from_config(config) == plan.spec
 
 

@@ -29,6 +29,7 @@ from mpctl.app.watch.watched import (
     with_fallback,
 )
 from mpctl.errors import MpctlError
+from mpctl.json_types import Json
 from mpctl.watch.assessment import Assessment, Signal, State, assess
 from mpctl.watch.decision import CHANGES, Fleet, WatchAct, WatchDecision, decide
 from mpctl.watch.reading import Reading
@@ -344,7 +345,7 @@ class Watcher:
     def _act(self, watched: WatchedService, decision: WatchDecision) -> None:
         """Act, in a thread of its own. The ledger records what happens, and the next round reads it again."""
         facts, reason = watched.facts, _REASONS[decision.act]
-        details: dict[str, Any]
+        details: Json
         try:
             session = self._reopen(watched.session)
             report = carry_out_decision(session, self.policy, facts, decision, self.trainings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns
 from mpctl.errors import InputError
 from mpctl.formatting import estimate
+from mpctl.json_types import Json
 from mpctl.lab.drafts.requests import DraftCardRequest, DraftPlanRequest, DraftTrainRequest
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def _head_row(head: MadeHead) -> list[str]:
     ]
 
 
-def _head_record(head: MadeHead) -> dict[str, Any]:
+def _head_record(head: MadeHead) -> Json:
     return {
         "name": head.order.name,
         "method": head.order.method,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from mpctl.app.option import File, Option
 from mpctl.cli.command import FILE, command, formats_option, service_argument
@@ -13,6 +12,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.printer import Result, columns, page, page_width, render
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError
+from mpctl.json_types import Json, JsonView
 from mpctl.lab.requests import PlanRequest
 
 _SILENT_S = 5.0
@@ -95,7 +95,7 @@ def plan(
 
 def _plan_of_service(
     context: CliContext, name: str | None, file: str | None, request: PlanRequest
-) -> dict[str, Any]:
+) -> Json:
     """The plan of a service, of a manifest, or of a model that nobody serves."""
     from mpctl.app.change.source import source_of_model
     from mpctl.lab.plan import service_plan
@@ -126,7 +126,7 @@ def _with_methods(request: PlanRequest) -> PlanRequest:
     return replace(request, methods=methods)
 
 
-def _text(record: Mapping[str, Any], *, details: bool) -> str:
+def _text(record: JsonView, *, details: bool) -> str:
     from mpctl.lab.plan_tables import page_of, plan_text
 
     width = 1000 if "history" in record else _WIDTH

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.requests import SpeculationRequest
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns
 from mpctl.errors import GateRejected, InputError, Undecided
+from mpctl.json_types import Json
 from mpctl.lab.requests import TuneRequest
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _row(trial: Tried) -> list[str]:
     ]
 
 
-def _record(tuned: Tuned) -> dict[str, Any]:
+def _record(tuned: Tuned) -> Json:
     return {
         "metadata": {"name": tuned.id, "file": tuned.file, "specFile": tuned.spec_file},
         "status": {
@@ -127,7 +128,7 @@ def _record(tuned: Tuned) -> dict[str, Any]:
     }
 
 
-def _tried(trial: Tried) -> dict[str, Any]:
+def _tried(trial: Tried) -> Json:
     gain = trial.gain
     return {
         "configuration": trial.configuration.name,

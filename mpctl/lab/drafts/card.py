@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from mpctl.experiment.prompt_files import Chat, Prompt
+from mpctl.json_types import JsonView
 from mpctl.records import Record
 from mpctl.stats.confidence import Interval, Stage, mean_interval
 from mpctl.stats.sequential import FEWEST
@@ -192,7 +192,7 @@ class Card(Record):
         )
 
 
-def card_of(record: Mapping[str, Any]) -> Card:
+def card_of(record: JsonView) -> Card:
     """Return the card that the ``card`` stage wrote: its ``counts`` per hold-out prompt become the hold-out's figures.
 
     Raises:

@@ -11,10 +11,10 @@ import secrets
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from mpctl import commands
 from mpctl.errors import InputError, MpctlError
+from mpctl.json_types import Json
 from mpctl.lab.drafts.card import Card, card_of
 from mpctl.lab.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
 from mpctl.platform.local.desired import Process
@@ -70,8 +70,8 @@ class LocalTrainer:
         state = self._state(self.folder(head))
         return None if state is None else str(state["uid"])
 
-    def _state(self, folder: Path) -> dict[str, Any] | None:
-        state: dict[str, Any] | None = read_json(folder / "state.json", hint=_DAMAGED)
+    def _state(self, folder: Path) -> Json | None:
+        state: Json | None = read_json(folder / "state.json", hint=_DAMAGED)
         return state
 
     def submit(self, order: TrainingOrder, prompts: Split) -> str:

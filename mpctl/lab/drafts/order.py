@@ -13,10 +13,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Protocol
 
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import Prompt, body_of
+from mpctl.json_types import Json
 from mpctl.lab.drafts.card import Card, StartHead, Target, prompt_digest
 from mpctl.records import Record
 
@@ -119,7 +120,7 @@ class TrainingOrder(Record):
     limits: Limits = Limits()
     images: Images = Images()
     made_with: str = ""
-    speculation: dict[str, Any] = field(default_factory=dict)
+    speculation: Json = field(default_factory=dict)
     prompts: str = ""
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ from mpctl import commands
 from mpctl.app.session.base import Session, interruptible
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
 from mpctl.experiment.prompt_files import Prompt
+from mpctl.json_types import Json
 from mpctl.lab.drafts.card import Card, Licences, StartHead, Target, prompt_digest
 from mpctl.lab.drafts.heads import TrainedHeads, local_heads
 from mpctl.lab.drafts.made import card_file
@@ -209,7 +210,7 @@ def new_order(
         InputError: the request cannot be used.
     """
     split = Split.of(read_prompts(request.prompts), salt)
-    config: dict[str, Any] | None = session.service().speculation()
+    config: Json | None = session.service().speculation()
     spec = from_config(config)
     method = trained_method(request.method, spec)
     start = request.start or (spec.draft if spec.method == method else None)
@@ -219,7 +220,7 @@ def new_order(
             f"{session.title}: the target's path is unknown",
             hint="name it in the engine's arguments",
         )
-    settings: dict[str, Any] = {
+    settings: Json = {
         "method": METHODS[method].engine_method,
         **dict(METHODS[method].defaults),
     }
@@ -336,7 +337,7 @@ class TrainingResult:
     """``documents`` that were printed, or the ``card`` of the head that was trained."""
 
     name: str
-    documents: tuple[dict[str, Any], ...] = ()
+    documents: tuple[Json, ...] = ()
     card: Card | None = None
 
 
@@ -440,7 +441,7 @@ class ServiceTraining:
     """The trainer of a service with the objects of an order; ``runner``: what trains, in words."""
 
     trainer: HeadTrainer
-    objects: Callable[[TrainingOrder], tuple[dict[str, Any], ...]]
+    objects: Callable[[TrainingOrder], tuple[Json, ...]]
     complete: Callable[[TrainingOrder], TrainingOrder]
     runner: str = "a Job"
 
@@ -489,7 +490,7 @@ def open_cluster_training(
         engine = order.images.engine or serving_image(pod())
         return replace(order, images=Images(engine, order.images.trainer or engine))
 
-    def objects(order: TrainingOrder) -> tuple[dict[str, Any], ...]:
+    def objects(order: TrainingOrder) -> tuple[Json, ...]:
         volume = Volume(order.limits.disk_gib + _HEADS_GIB, asked.storage_class, asked.shared)
         form = JobForm(volume, stage_commands(order), asked.queue)
         return training_objects(order, form, pod(), session.namespace)

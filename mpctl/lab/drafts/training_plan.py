@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl.app.change.resolve import resolve_target
 from mpctl.app.planned_workload import read_traffic
@@ -13,6 +12,7 @@ from mpctl.errors import InputError
 from mpctl.estimate.shape import find_gpu, gpus, model_shape
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.experiment.prompt_files import Prompt, text_of
+from mpctl.json_types import Json
 from mpctl.lab.drafts.order import Split
 from mpctl.lab.drafts.requests import DraftPlanRequest
 from mpctl.lab.drafts.training_cost import Cost, Device, Gain, Sizes, TrainingLoad, cost_of
@@ -44,7 +44,7 @@ class TrainingPlan:
         """Reasons not to train."""
         return self.gain.refusals()
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         gain = self.gain
         cost = None if self.cost is None else {
@@ -77,7 +77,7 @@ def plan_training(source: Source, request: DraftPlanRequest) -> TrainingPlan:
     Raises:
         InputError: no method of heads is named or serves, or a file cannot be used.
     """
-    config: dict[str, Any] | None = source.service().speculation()
+    config: Json | None = source.service().speculation()
     spec = from_config(config)
     method = trained_method(request.method, spec)
     split = Split.of(read_prompts(request.prompts), _SALT)

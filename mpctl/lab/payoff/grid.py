@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from mpctl.json_types import Json
 from mpctl.lab.payoff.predict import Band, Prediction, break_even, predict, throughput_point
 from mpctl.lab.payoff.published_evidence import (
     LEVELS,
@@ -233,7 +234,7 @@ def band_record(band: Band) -> dict[str, float]:
     return {"value": round(band.value, 4), "low": round(band.low, 4), "high": round(band.high, 4)}
 
 
-def entry_record(entry: GridEntry) -> dict[str, Any]:
+def entry_record(entry: GridEntry) -> Json:
     """An answer."""
     prediction = entry.prediction
     return {
@@ -253,7 +254,7 @@ def entry_record(entry: GridEntry) -> dict[str, Any]:
     }
 
 
-def choice_record(choice: Choice) -> dict[str, Any]:
+def choice_record(choice: Choice) -> Json:
     """The advice for one concurrency."""
     cell, even = choice.entry.cell, choice.even
     drafted = cell.k * cell.acceptance.coverage_at(cell.k)
@@ -273,7 +274,7 @@ def choice_record(choice: Choice) -> dict[str, Any]:
     }
 
 
-def grid_record(grid: Grid, changes: Sequence[Sensitivity] = ()) -> dict[str, Any]:
+def grid_record(grid: Grid, changes: Sequence[Sensitivity] = ()) -> Json:
     """The whole table with its advice."""
     level = grid.choices[-1].entry.level
     return {

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Literal
 
 from mpctl import commands
+from mpctl.json_types import Json
 from mpctl.lab.payoff.scenario import Scenario, family_of
 from mpctl.methods import METHODS
 
@@ -35,16 +36,16 @@ class Posterior:
 
 
 @cache
-def fitted_record() -> dict[str, Any]:
+def fitted_record() -> Json:
     """The file as it is: constants, correlation, the ids of its rows, accuracy."""
     text = (resources.files("mpctl.lab.payoff") / "constants.json").read_text(encoding="utf-8")
-    record: dict[str, Any] = json.loads(text)
+    record: Json = json.loads(text)
     return record
 
 
-def published_classes() -> dict[str, Any]:
+def published_classes() -> Json:
     """Return, of each family of methods, the figure by class of traffic, and the deviation between systems."""
-    classes: dict[str, Any] = fitted_record()["classes"]
+    classes: Json = fitted_record()["classes"]
     return classes
 
 

@@ -18,6 +18,7 @@ from mpctl import commands
 from mpctl.errors import InputError
 from mpctl.estimate.memory import DEFAULT_UTILISATION
 from mpctl.estimate.shape import Gpu, Shape, find_gpu, gpus, model_shape
+from mpctl.json_types import Json
 from mpctl.lab.payoff.published_evidence import MeasuredPair, published_classes
 from mpctl.lab.payoff.scenario import (
     DRAFT_MODELS,
@@ -157,11 +158,11 @@ class _Cell(Struct, kw_only=True, forbid_unknown_fields=True):
     """A question as the file has it."""
 
     method: str
-    target: str | dict[str, Any]
-    gpu: str | dict[str, Any]
+    target: str | Json
+    gpu: str | Json
     k: _K | list[_K]
     concurrency: _Requests | list[_Requests]
-    draft: str | dict[str, Any] | None = None
+    draft: str | Json | None = None
     acceptance: _Acceptance | None = None
     prompt_tokens: _Positive | None = None
     output_tokens: _Positive | None = None
@@ -339,7 +340,7 @@ def _model(node: Node, key: str) -> tuple[str | None, Shape]:
 
 
 def _draft(
-    node: Node, draft: str | dict[str, Any] | None, method: str
+    node: Node, draft: str | Json | None, method: str
 ) -> tuple[str | None, Shape | None, _Head]:
     """The draft's name, the shape of a draft model, and a head."""
     if method in DRAFT_MODELS:
@@ -354,7 +355,7 @@ def _draft(
     return head.name, None, head
 
 
-def _gpu(node: Node, gpu: str | dict[str, Any]) -> Gpu:
+def _gpu(node: Node, gpu: str | Json) -> Gpu:
     if isinstance(gpu, str):
         listed = find_gpu(gpu)
         if listed is None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Literal
 
 from mpctl.estimate.memory import (
     DEFAULT_UTILISATION,
@@ -24,6 +24,7 @@ from mpctl.estimate.memory import (
     default_sequences,
 )
 from mpctl.estimate.shape import GIB, Gpu, Shape
+from mpctl.json_types import JsonView
 from mpctl.lab.payoff.roofline import Drafting, Serving
 from mpctl.methods import METHODS
 from mpctl.methods.versions import Version
@@ -571,7 +572,7 @@ def family_of(method: str) -> str:
 
 
 def class_acceptance(
-    method: str, traffic: str, k: int, classes: Mapping[str, Any], *, thinking: bool = False
+    method: str, traffic: str, k: int, classes: JsonView, *, thinking: bool = False
 ) -> Acceptance:
     """The acceptance that a class of traffic reached in published tables (``classes``): for screening only."""
     family = family_of(method)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl.app.change.resolve import load_catalogue
 from mpctl.app.files import read_file
 from mpctl.errors import InputError
+from mpctl.json_types import Json
 from mpctl.lab.payoff.grid import Grid, grid_record, table
 from mpctl.lab.payoff.published_evidence import fitted
 from mpctl.lab.payoff.question import Published, Question, Unanswerable, read_questions
@@ -24,7 +24,7 @@ class AnsweredCell:
     question: Question
     grid: Grid
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         return {
             "id": self.question.id,
@@ -39,12 +39,12 @@ class Answers:
 
     cells: tuple[AnsweredCell | Unanswerable, ...]
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         return {"cells": [_record(cell) for cell in self.cells]}
 
 
-def _record(cell: AnsweredCell | Unanswerable) -> dict[str, Any]:
+def _record(cell: AnsweredCell | Unanswerable) -> Json:
     if isinstance(cell, AnsweredCell):
         return cell.to_record()
     return {"id": cell.id, "refused": {"reason": cell.reason, "hint": cell.hint}}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Any
 
 from mpctl.app.bench.recorded import measured_by, rollouts_of
 from mpctl.app.change import Change
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import MpctlError, Refused
+from mpctl.json_types import Json
 from mpctl.lab.payoff.grid import entry_record
 from mpctl.lab.plan import service_plan
 from mpctl.lab.requests import PlanRequest
@@ -20,7 +20,7 @@ _ANY = ("all",)
 
 def predict_rollout(
     session: Session, speculation: SpeculationRequest, change: Change, concurrency: tuple[int, ...]
-) -> dict[str, Any] | None:
+) -> Json | None:
     """Show and return the plan's prediction of a change before it is measured; None if the plan has no figure.
 
     A prediction is never in the way of a rollout: what prevents it is left to the plan to say.
@@ -102,7 +102,7 @@ class CheckedPrediction:
         """Relative error of the prediction."""
         return abs(self.predicted["value"] / self.measured - 1)
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         figures = {
             "measured": round(self.measured, 4),
@@ -120,7 +120,7 @@ class PredictionRecord:
     checked: tuple[CheckedPrediction, ...]
     without: tuple[str, ...]
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         return {
             "service": self.service,

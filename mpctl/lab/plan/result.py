@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any
 
 from mpctl import commands
 from mpctl.app.change import Change
 from mpctl.estimate.memory import pool_record
+from mpctl.json_types import Json
 from mpctl.lab.payoff.grid import Choice, Grid, Sensitivity, grid_record
 from mpctl.lab.payoff.scenario import LOOKUPS
 from mpctl.methods import METHODS
@@ -85,9 +85,9 @@ class MethodPlan:
         mean = sum(math.log(choice.entry.prediction.throughput.value) for choice in choices)
         return self.refused, not choices, bool(self.notice), -mean / max(len(choices), 1)
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
-        record: dict[str, Any] = {"method": self.method, "notice": self.notice}
+        record: Json = {"method": self.method, "notice": self.notice}
         if self.change is not None:
             record |= {
                 "speculation": self.change.spec.config(),
@@ -159,7 +159,7 @@ class ServicePlan:
             words = ("bench", self.name, *spec, "--concurrency", f"{entry.cell.concurrency:g}")
         return commands.line(*words, namespace=self.namespace)
 
-    def to_record(self) -> dict[str, Any]:
+    def to_record(self) -> Json:
         """A JSON object."""
         return {
             "service": self.title,

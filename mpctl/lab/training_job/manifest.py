@@ -17,10 +17,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.json_types import JsonView
+from mpctl.json_types import Json, JsonView
 from mpctl.lab.drafts.order import TrainingOrder
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.load_job.job_manifest import (
@@ -64,7 +63,7 @@ class JobForm:
 
 def training_objects(
     order: TrainingOrder, form: JobForm, pod: JsonView, namespace: str
-) -> tuple[dict[str, Any], ...]:
+) -> tuple[Json, ...]:
     """Return claim, ConfigMap and Job in the order in which they are created. ``pod``: a serving pod of the service.
 
     Raises:
@@ -154,7 +153,7 @@ def _queue_label(queue: str | None) -> dict[str, str]:
     return {_QUEUE: queue} if queue else {}
 
 
-def _claim(order: TrainingOrder, volume: Volume, namespace: str) -> dict[str, Any]:
+def _claim(order: TrainingOrder, volume: Volume, namespace: str) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -175,7 +174,7 @@ def _claim(order: TrainingOrder, volume: Volume, namespace: str) -> dict[str, An
     }
 
 
-def _config_map(order: TrainingOrder, namespace: str) -> dict[str, Any]:
+def _config_map(order: TrainingOrder, namespace: str) -> Json:
     text = order_text(order)
     size = len(text.encode())
     if size > _MOST_BYTES:
@@ -198,7 +197,7 @@ def _config_map(order: TrainingOrder, namespace: str) -> dict[str, Any]:
 _BACKOFF = 2  # of failures that are the pod's own; a disrupted pod does not count
 
 
-def _job(order: TrainingOrder, form: JobForm, pod: JsonView, config: JsonView) -> dict[str, Any]:
+def _job(order: TrainingOrder, form: JobForm, pod: JsonView, config: JsonView) -> Json:
     metadata = {**config["metadata"], "name": object_name(order.name)}
     return {
         "apiVersion": "batch/v1",
@@ -226,14 +225,12 @@ def _job(order: TrainingOrder, form: JobForm, pod: JsonView, config: JsonView) -
     }
 
 
-def _pod_spec(
-    order: TrainingOrder, form: JobForm, pod: JsonView, config_map: str
-) -> dict[str, Any]:
-    serving: Mapping[str, Any] = pod["spec"]
+def _pod_spec(order: TrainingOrder, form: JobForm, pod: JsonView, config_map: str) -> Json:
+    serving: JsonView = pod["spec"]
     engine = engine_container(serving["containers"])
     prepared = _target_files(serving, engine)
     stages = [_stage(stage, order, form, serving, engine, prepared.mounts) for stage in STAGES]
-    volumes: dict[str, dict[str, Any]] = {
+    volumes: dict[str, Json] = {
         "drafts": {"persistentVolumeClaim": {"claimName": object_name(order.name)}},
         "order": {"configMap": {"name": config_map}},
         "work": {"emptyDir": {}},
@@ -272,7 +269,7 @@ def _stage(
     serving: JsonView,
     engine: JsonView,
     mounts: Sequence[JsonView],
-) -> dict[str, Any]:
+) -> Json:
     variables = {
         "HOME": WORK,
         "TMPDIR": WORK,
@@ -311,9 +308,9 @@ def _stage(
 
 @dataclass(frozen=True)
 class _TargetFiles:
-    containers: tuple[dict[str, Any], ...]
-    volumes: tuple[dict[str, Any], ...]
-    mounts: tuple[dict[str, Any], ...]
+    containers: tuple[Json, ...]
+    volumes: tuple[Json, ...]
+    mounts: tuple[Json, ...]
 
 
 def _target_files(serving: JsonView, engine: JsonView) -> _TargetFiles:
@@ -343,7 +340,7 @@ def _target_files(serving: JsonView, engine: JsonView) -> _TargetFiles:
 
 def _without_tokens(
     containers: Sequence[JsonView], mounted: set[str], volumes: JsonView
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Json]:
     for container in containers:
         mounts = [
             mount for mount in container.get("volumeMounts") or () if mount["name"] in volumes

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, MpctlError, Refused
@@ -326,7 +325,7 @@ class JobTrainer:
         card = replace(printed, **fixed, target=target, training_digests=order.training)
         copied = ("namespace", "labels", "ownerReferences")
         metadata = {key: job["metadata"][key] for key in copied if key in job["metadata"]}
-        body: dict[str, Any] = {
+        body: Json = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {**metadata, "name": f"{object_name(order.name)}-card"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from mpctl.app.bench.arms import open_side_by_side
 from mpctl.app.bench.measure import measurement_of, open_records, policy_of
@@ -20,6 +19,7 @@ from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
+from mpctl.json_types import Json
 from mpctl.lab.payoff.grid import Grid
 from mpctl.lab.payoff.schedule import batch_ranges, honours_schedule, schedule_setting
 from mpctl.lab.plan.result import MethodPlan, ServicePlan
@@ -214,7 +214,7 @@ class Trials:
             out=gain is None or tried.outcome in ("failed", Outcome.REJECT.value),
         )
 
-    def _measured(self, chosen: Configuration, id_: str, rounds: int) -> dict[str, Any]:
+    def _measured(self, chosen: Configuration, id_: str, rounds: int) -> Json:
         clock = self.context.clock
         began = ready = clock.now()
         failed = ""

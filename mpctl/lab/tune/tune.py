@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mpctl.app.bench.arms import INTERRUPTED, place_client, require_no_retained
 from mpctl.app.bench.measure import directory_of, locked
@@ -19,6 +18,7 @@ from mpctl.app.session.base import Session, who
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
+from mpctl.json_types import Json
 from mpctl.lab.payoff.schedule import honours_schedule
 from mpctl.lab.plan import service_plan
 from mpctl.lab.plan.result import ServicePlan
@@ -78,7 +78,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
             field="--tune",
         )
     workload = read_workload_with_notes(session.console, bench.measurement)
-    config: dict[str, Any] | None = session.service().speculation()
+    config: Json | None = session.service().speculation()
     serving = from_config(config)
     if serving.known is not None and serving.known.remembers_answers:
         raise Refused(

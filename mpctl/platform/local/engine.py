@@ -12,9 +12,9 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mpctl.errors import InputError, Refused
+from mpctl.json_types import Json
 from mpctl.manifest import Service, load_one, split_secrets
 from mpctl.methods import from_config
 
@@ -74,7 +74,7 @@ def check_model(service: Service, cwd: Path) -> None:
         Refused: the model, or the draft of the speculation, looks like a path and does not exist.
     """
     paths = {"--model": model_of(service)}
-    config: dict[str, Any] | None = service.speculation()
+    config: Json | None = service.speculation()
     draft = from_config(config).draft
     if draft is not None:
         paths["speculative-config model"] = draft

@@ -10,7 +10,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.calibration import Pace, calibrate, requests_for
@@ -18,6 +17,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.experiment.prompt_files import text_of
 from mpctl.experiment.run import Calibration
+from mpctl.json_types import Json
 from mpctl.platform import answers, http
 from mpctl.platform.load import LoadClient
 from mpctl.rollout.ports import Endpoint, EngineFacts, LoadOrder, SentBlock
@@ -217,7 +217,7 @@ class LocalMeter:
         return calibrate(sent.result, truth, pace, concurrency)
 
 
-def served_models(endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+def served_models(endpoint: Endpoint) -> dict[str, Json]:
     """The records of the models that an engine lists, by the names that requests carry; an adapter has a parent."""
     listed = _get_json(endpoint, "/v1/models").get("data")
     records = listed if isinstance(listed, list) else []
@@ -260,7 +260,7 @@ def _socket(endpoint: Endpoint) -> str | None:
     return http.SAME_USER if endpoint.same_user else endpoint.socket
 
 
-def _get_json(endpoint: Endpoint, path: str) -> dict[str, Any]:
+def _get_json(endpoint: Endpoint, path: str) -> Json:
     """Return a JSON object from the engine; empty without one, since it decides nothing."""
     try:
         answer = http.get(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from mpctl import commands
 from mpctl.errors import Conflict, InputError, Refused
+from mpctl.json_types import Json
 from mpctl.manifest import foreign_changes
 from mpctl.platform.local.desired import (
     Desired,
@@ -138,7 +138,7 @@ class LocalPlatform:
 
     def route(
         self, name: str | None, steps: tuple[int, ...], *, mirror: int = 0, force: bool = False
-    ) -> dict[str, Any]:
+    ) -> Json:
         """The service's port leads to one arm.
 
         Raises:
@@ -159,7 +159,7 @@ class LocalPlatform:
         return foreign_changes(before, after)
 
     def describe_foreign_change(
-        self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None
+        self, known: tuple[Arm, ...], scaling: Json | None = None
     ) -> str | None:
         """The service was stopped, or its manifest was changed."""
         title, desired = f"service {self._namespace}/{self._service}", read_desired(self.directory)

@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from mpctl import bounded, commands, safe_text
 from mpctl.errors import Conflict, MpctlError
+from mpctl.json_types import Json
 from mpctl.platform.local.desired import read_observed
 from mpctl.platform.local.state_files import (
     RESTORE,
@@ -142,9 +143,7 @@ class LocalStore:
                 )
             _append(file, "".join(f"{entry.to_line()}\n" for entry in entries).encode())
 
-    def save(
-        self, operation: str, name: str, record: dict[str, Any], *, only: bool = False
-    ) -> None:
+    def save(self, operation: str, name: str, record: Json, *, only: bool = False) -> None:
         """Keep a record of an operation."""
         write_json(self._record(operation, name), record)
 
@@ -156,15 +155,15 @@ class LocalStore:
     def save_all(
         self,
         operation: str,
-        records: Mapping[str, dict[str, Any]],
+        records: Mapping[str, Json],
         *,
-        raw: Mapping[str, dict[str, Any]] | None = None,
+        raw: Mapping[str, Json] | None = None,
     ) -> None:
         """Keep several records of an operation, each in its file."""
         for name, record in {**(raw or {}), **records}.items():
             self.save(operation, name, record)
 
-    def load(self, operation: str, name: str, *, again: bool = False) -> dict[str, Any] | None:
+    def load(self, operation: str, name: str, *, again: bool = False) -> Json | None:
         """A record kept by :meth:`save`, or None.
 
         Raises:
@@ -176,12 +175,12 @@ class LocalStore:
             raise MpctlError(f"{path} is damaged: it is not an object", hint=RESTORE)
         return record
 
-    def seal(self, value: dict[str, Any]) -> bool:
+    def seal(self, value: Json) -> bool:
         """Keep a value in a file that the user alone may read."""
         write_json(self._directory / _SEALED, value)
         return True
 
-    def unseal(self) -> dict[str, Any] | None:
+    def unseal(self) -> Json | None:
         """The value of :meth:`seal`, or None."""
         value = read_json(self._directory / _SEALED)
         return value if isinstance(value, dict) else None

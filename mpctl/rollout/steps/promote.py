@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.answer_sets import hot_prefix, sentinels_of
 from mpctl.experiment.answers import AnswerCheck
 from mpctl.experiment.workload import Workload
+from mpctl.json_types import Json
 from mpctl.manifest import redacted
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import NoResult, Operation, StepResult
@@ -146,7 +146,7 @@ def keep_baseline(context: Context, operation: Operation) -> RetentionResult:
     return RetentionResult(arm.id)
 
 
-def leave_service(context: Context, operation: Operation, scaling: dict[str, Any] | None) -> None:
+def leave_service(context: Context, operation: Operation, scaling: Json | None) -> None:
     """Leave the service as it is: record it, restore the route, stop the candidate, unpin the autoscaler.
 
     ``scaling``: as the last operation that pinned it found it.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.gate.first_position import ENOUGH_DRAFTS, MIN_DRAFTS, judge_served_drafts, served_enough
+from mpctl.json_types import Json
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import Arm, ArmState, Phase
@@ -56,7 +56,7 @@ def unshift(context: Context, operation: Operation) -> UnshiftResult:
     return UnshiftResult(_restore(context, route_of(operation)))
 
 
-def _restore(context: Context, route: dict[str, Any]) -> tuple[str, ...]:
+def _restore(context: Context, route: Json) -> tuple[str, ...]:
     unrestored = context.router.unshift(route)
     for line in unrestored:
         context.progress.note(line)
@@ -105,7 +105,7 @@ class RouteReturn:
             self._context.progress.note(line)
 
 
-def route_of(operation: Operation) -> dict[str, Any]:
+def route_of(operation: Operation) -> Json:
     """The route as the plan found it."""
     route = operation.plan.route
     assert route is not None  # else there is no such step
