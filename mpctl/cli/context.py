@@ -35,6 +35,7 @@ class CliContext:
         ] = {}  # values of the shared options, for a command that opens no service
         self.find_place: Callable[[], Place] | None = None
         self._place: Place | None = None
+        self._session: Session | None = None  # that was opened last
         self._files: SettingsFiles | None = None
 
     @property
@@ -66,7 +67,30 @@ class CliContext:
         """
         from mpctl.app.session.open import open_session
 
-        return open_session(self.place, self.terminal, name, gone=gone)
+        self._session = open_session(self.place, self.terminal, name, gone=gone)
+        return self._session
+
+    def describe_unfinished(self) -> str:
+        """The unfinished operation of the service of this call, and what ends it; empty where none is known."""
+        from mpctl.errors import MpctlError
+        from mpctl.rollout.operation import unfinished_operation
+
+        session = self._session
+        if session is None:
+            return ""
+        try:
+            operation = unfinished_operation(session.store.entries())
+        except (
+            MpctlError,
+            OSError,
+        ):  # what ended the call may keep the ledger from being read, too
+            return ""
+        if operation is None:
+            return ""
+        return (
+            f"{operation.id} of {session.title} is unfinished: '{session.command('resume')}' continues it, "
+            f"'{session.command('rollback')}' takes it back"
+        )
 
     def open_source(self, name: str | None, file: str | None) -> Source:
         """The service of a manifest file, or without one the running service.

@@ -101,7 +101,8 @@ def _explain(call: CliContext, error: BaseException) -> int:
         )
         return Cancelled.exit_code
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _NO_ROOM):
-        terminal.error(*_refused(error))
+        message, hint = _refused(error)
+        terminal.error(message, "\n".join(filter(None, (hint, call.describe_unfinished()))))
         return 1
     terminal.error(
         f"{type(error).__name__}: {error}",

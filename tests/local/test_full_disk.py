@@ -35,7 +35,7 @@ def test_a_rollback_on_a_full_disk_names_the_file_and_continues_when_there_is_ro
 
 
 def test_a_rollout_on_a_full_disk_names_a_file_and_leaves_what_a_rollback_restores(up):
-    before, returncodes = up.live_text(), []
+    before, returncodes, told = up.live_text(), [], 0
     for room in (0, 600, 2500, 6000):
         done = up(
             "rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", code=None, room=room
@@ -46,9 +46,12 @@ def test_a_rollout_on_a_full_disk_names_a_file_and_leaves_what_a_rollback_restor
             assert any(
                 word in done.stderr for word in ("File too large", "No space left on device")
             ), done.stderr
+            words = " ".join(done.stderr.split())
+            told += "is unfinished: 'mpctl resume demo" in words and "'mpctl rollback demo" in words
         after = up("rollback", "--yes", code=None)  # 2: nothing was begun
         assert after.returncode in (0, 2), after.stderr
         assert up.live_text() == before
         (engine,) = up.engines()
         assert not any("speculative" in word for word in engine.cmdline())
     assert any(returncodes)
+    assert told  # the operation that a full disk stopped, and both ways on

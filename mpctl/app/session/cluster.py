@@ -303,6 +303,7 @@ def open_cluster(
         InputError: no service or several match; the message lists them.
     """
     client = open_client(place)
+    client.tell = console.note
     namespace = place.namespace or client.namespace
     if name is not None and client.get(INFERENCE_SERVICE, name, namespace) is not None:
         return ClusterSession(client, namespace, name, console)
@@ -485,6 +486,7 @@ def cluster_sessions(
     ``listed``: for one look at several services, which asks no engine. A single service is opened as ever.
     """
     client = open_client(place, ListingClient if listed else Client)
+    client.tell = console.note
     namespace = None if everywhere else place.namespace or client.namespace
     if isinstance(client, ListingClient):
         client.scope = namespace

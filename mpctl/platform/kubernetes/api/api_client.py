@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode
 
@@ -73,6 +74,7 @@ _PAUSES_S = (
     4.0,
 )  # between tries; about 8 s in all, a restart of one API server behind a balancer
 _TIMEOUT_S = 30.0
+_SILENT_S = 2.0  # without a word about a first answer that does not come
 _LOG_BYTES = str(2**20)  # a line may be of any length
 _LOG_LINES = "50"
 _OPTIONS = {"fieldManager": MANAGER, "fieldValidation": "Strict"}
@@ -146,7 +148,8 @@ class Client:
 
     ``namespace``: of the context. ``reads`` and ``writes`` count requests sent, for tests and the debug log. ``guard``
     is called before every write but a Lease's own and dry runs, and raises when the service is no longer ours to
-    change. ``written``: while it is a list, the writes of what serves with their answers, None where none came.
+    change. ``tell`` shows what is waited for. ``written``: while it is a list, the writes of what serves with their
+    answers, None where none came.
     """
 
     listing = False  # whether it answers from lists, see ListingClient
@@ -174,6 +177,8 @@ class Client:
         self._lock = threading.Lock()
         self._recent: RecentReads = RecentReads()
         self.guard: Callable[[], None] | None = None
+        self.tell: Callable[[str], None] = lambda _: None
+        self._heard = False
         self.written: list[tuple[Call, Json | None]] | None = None
 
     # Reading
@@ -473,14 +478,15 @@ class Client:
             self.reads += method == "GET"
             self.writes += method != "GET"
         try:
-            response = self._pool.request(
-                method,
-                url,
-                body=None if body is None else json.dumps(body).encode(),
-                headers=headers,
-                timeout=urllib3.Timeout(total=self._timeout_s),
-                retries=False,
-            )
+            with self._patience():
+                response = self._pool.request(
+                    method,
+                    url,
+                    body=None if body is None else json.dumps(body).encode(),
+                    headers=headers,
+                    timeout=urllib3.Timeout(total=self._timeout_s),
+                    retries=False,
+                )
         except urllib3.exceptions.SSLError as error:
             raise MpctlError(
                 f"{self.configuration.host}: {error}",
@@ -492,7 +498,22 @@ class Client:
             ) from error
         except urllib3.exceptions.HTTPError as error:
             return NoResponse(_no_answer_reason(error, self._timeout_s))
+        self._heard = True
         return Response(response.status, response.headers, response.data)
+
+    @contextmanager
+    def _patience(self) -> Iterator[None]:
+        """Say what is waited for where the first answer of the server takes long; it hangs, or nothing is there."""
+        if self._heard:
+            yield
+            return
+        text = f"waiting for the API server {self.configuration.host} (request {self.reads + self.writes})"
+        timer = threading.Timer(_SILENT_S, self.tell, (text,))
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _stream(
         self, path: str, query: Mapping[str, str], timeout_s: float

@@ -7,12 +7,14 @@ its listener belongs to this user, and that it was the same one before and after
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
 from pathlib import Path
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, _LISTEN = 4, 20, 1, 10
+_NLMSG_ERROR = 2
 _ANSWER_S = 1.0
 _LISTENS = f"{_LISTEN:02X}"  # proc_pid_net(5)
 # Addresses that a connection to 127.0.0.1 reaches, the most specific first.
@@ -31,27 +33,34 @@ class NotThisUser(ConnectionRefusedError):
 
 def listener_of(port: int) -> tuple[int, str] | None:
     """Return user id and inode of the socket that answers at 127.0.0.1:``port``; None where nothing does."""
-    return _asked(port) or _listed(port)
+    try:
+        return _asked(port)
+    except OSError:
+        return _listed(port)
 
 
 def _asked(port: int) -> tuple[int, str] | None:
     """The socket that the kernel would give a new connection to, by sock_diag(7), which takes 20 microseconds however
-    many sockets there are; None also where the kernel does not offer it."""
+    many sockets there are; None where it knows none.
+
+    Raises:
+        OSError: the kernel does not offer it.
+    """
     here = socket.inet_aton("127.0.0.1").ljust(16, b"\0")
     identity = (
         struct.pack("!HH", port, 0) + here + here + struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
     )
     request = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + identity
     header = struct.pack("=IHHII", 16 + len(request), _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 1, 0)
-    try:
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
-            kernel.settimeout(_ANSWER_S)
-            kernel.send(header + request)
-            answer = kernel.recv(4096)
-    except OSError:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as kernel:
+        kernel.settimeout(_ANSWER_S)
+        kernel.send(header + request)
+        answer = kernel.recv(4096)
+    (kind,) = struct.unpack_from("=H", answer, 4)
+    if kind == _NLMSG_ERROR and struct.unpack_from("=i", answer, 16) == (-errno.ENOENT,):
         return None
-    if len(answer) < 16 + 72 or struct.unpack_from("=H", answer, 4)[0] != _SOCK_DIAG_BY_FAMILY:
-        return None
+    if len(answer) < 16 + 72 or kind != _SOCK_DIAG_BY_FAMILY:
+        raise OSError("the kernel does not offer sock_diag(7)")
     user, inode = struct.unpack_from("=II", answer, 16 + 64)
     return (user, str(inode)) if answer[17] == _LISTEN else None
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from mpctl.errors import InputError, MpctlError, NotPermitted
+from mpctl.platform.kubernetes.api import api_client
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import ClusterConnection, connect
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
@@ -142,6 +143,18 @@ def opened(monkeypatch):
     yield client
     for one in clients:
         one.close()
+
+
+def test_a_server_that_hangs_is_named_while_it_is_waited_for(opened, monkeypatch):
+    """It takes connections and answers none; after the last try there is an error, and before that no silence."""
+    monkeypatch.setattr(api_client, "_SILENT_S", 0.02)
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        host = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        client, told = opened(host), []
+        client.tell = told.append
+        with pytest.raises(Unreachable):
+            client.version()
+    assert told[:2] == [f"waiting for the API server {host} (request {n})" for n in (1, 2)]
 
 
 @pytest.mark.parametrize("name_known", [True, False])
