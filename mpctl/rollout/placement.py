@@ -91,7 +91,7 @@ class PlacementChoice:
 
     def describe(self) -> str:
         """The choice for whoever is asked to confirm it."""
-        return " ".join((self.why, *(option.describe() for option in self.others)))
+        return "\n".join((self.why, *(option.describe() for option in self.others)))
 
 
 _NAMES = {

@@ -134,7 +134,7 @@ def _show_preview(context: CliContext, outcome: OperationOutcome, preview: Previ
         names=lambda: [f"{outcome.namespace}/{outcome.name}"],
         table=lambda _wide: preview.diff,
     )
-    context.terminal.note(f"dry run: {preview.explanation}; nothing was done")
+    context.terminal.note(f"dry run: {preview.explanation.rstrip('.')}; nothing was done")
 
 
 def _conclude(context: CliContext, outcome: OperationOutcome) -> None:
