@@ -6,10 +6,9 @@ would type it.
 
 from __future__ import annotations
 
-from mpctl.json_types import JsonView
-
 TYPE_CHECKING = False  # what ``mpctl --help`` loads is loaded without the module typing
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
 
@@ -29,7 +28,7 @@ class Option:
         **settings: Any,
     ) -> None:
         self.flags, self.help, self.section, self.type = flags, help, section, type
-        self.settings: JsonView = settings
+        self.settings: Mapping[str, Any] = settings
 
     @property
     def long(self) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mpctl import safe_text
 from mpctl.cli.size import wrapped
-from mpctl.json_types import JsonView
+
+if TYPE_CHECKING:
+    from mpctl.json_types import JsonView
 
 API_VERSION = "mpctl.dev/v1alpha1"
 _GAP = 3  # spaces between two columns

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from mpctl import commands
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.change.resolve import UnchangedService, load_catalogue, resolve_target
@@ -41,7 +42,6 @@ _PROCESSORS = ("cpu", "xeon", "epyc", "ryzen", "core(tm)", "neoverse", "processo
 _RANKS = ("pipeline-parallel-size", "data-parallel-size", "prefill-context-parallel-size")
 # Flags that spread a target in a way that the fit does not know: over other GPUs, or to the host's memory.
 _SPREADS = (*_RANKS, "decode-context-parallel-size", "enable-expert-parallel", "cpu-offload-gb")
-_TRY = "try: mpctl plan Qwen/Qwen3-8B --spec all --gpu L4 --traffic code"
 _NO_SHAPE = (
     "give its dimensions: --target-listing FILE (docs/how-to/drafts.md), or ask with --cell FILE"
 )
@@ -245,8 +245,19 @@ class Planner:
         if wrong is not None:
             field, reason = wrong
             if field == "target.params_b":
+                words = [
+                    "plan",
+                    "Qwen/Qwen3-8B",
+                    "--spec",
+                    "all",
+                    "--gpu",
+                    "L4",
+                    "--traffic",
+                    "code",
+                ]
                 return Refusal(
-                    f"{target.model} is no language model of a size that is served", _TRY
+                    f"{target.model} is no language model of a size that is served",
+                    f"try '{commands.line(*words)}'",
                 )
             raise InputError(reason, field=f"--{field.rpartition('.')[2].replace('_', '-')}")
         refusal = None if cell.spread else misfit(cell)

@@ -90,8 +90,9 @@ def rollout(memory: MemoryWorld, story: Story) -> None:
 def rollback(memory: MemoryWorld) -> None:
     """What ``mpctl rollback`` does after it has read its options."""
     decision = memory.decide_back()
-    operation = decision.operation or runner.open_plan(memory.context, decision.plan)
-    runner.run(memory.context, operation)
+    if decision.act is not Act.ALREADY:
+        operation = decision.operation or runner.open_plan(memory.context, decision.plan)
+        runner.run(memory.context, operation)
 
 
 def guard(memory: MemoryWorld, story: Story) -> MemoryWorld:

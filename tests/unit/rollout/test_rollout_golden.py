@@ -35,7 +35,7 @@ from mpctl.experiment.block import Block
 from mpctl.experiment.run import Calibration
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.experiment.workload import Workload
-from mpctl.gate.policy import Policy
+from mpctl.gate.policy import _GONE, Policy
 from mpctl.records import encode
 from mpctl.rollout import measurement_records, runner
 from mpctl.rollout.ledger import FORMAT, read_ledger
@@ -47,7 +47,7 @@ from mpctl.watch.reference import Reference
 
 GOLDEN = Path(__file__).parent / "golden"
 FIGURES = re.compile(r", [\d.]+% CI .*")  # and the reasons after the first
-GONE_RULES = {"TPOT p99", "TTFT p99", "E2E p99"}
+GONE_RULES = {"TPOT p99", "TTFT p99", "E2E p99", "coverage"}
 
 
 @pytest.fixture(autouse=True)
@@ -209,7 +209,7 @@ def without_gone_fields(kind, record):
 
 def without_gone_limits(plan):
     """A plan as it is written now: limits of rules that are gone are read and not kept."""
-    gone = {name for name in plan["policy"] if "p99" in name or name == "max_different"}
+    gone = {name for name in plan["policy"] if "p99" in name or name in _GONE}
     limits = {name: limit for name, limit in plan["policy"].items() if name not in gone}
     return {**plan, "policy": limits}
 
