@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from console import RecordingConsole
 
 from mpctl.app.session import cluster as cluster_sessions
 from mpctl.app.session.base import Place, ServiceNotFound
@@ -75,7 +76,7 @@ def test_a_service_asked_for_in_another_namespace_is_named_where_it_may_be_seen(
 ):
     monkeypatch.setattr(cluster_sessions, "open_client", lambda place: client)
     with pytest.raises(ServiceNotFound) as caught:
-        open_cluster(Place(), None, "qwen")
+        open_cluster(Place(), RecordingConsole(), "qwen")
     assert (
         caught.value.message
         == f"service qwen: not found in namespace default of context prod{message}"
