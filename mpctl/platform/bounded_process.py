@@ -88,23 +88,24 @@ def _child(lines: str, seconds: float, item_s: float) -> tuple[list[Any], str]:
         start_new_session=True,
     )
     text = ""
-    try:
-        text, _ = child.communicate(lines, timeout=max(seconds, 0.1))
-    except subprocess.TimeoutExpired:
-        _kill(child)
-        text, _ = child.communicate()
-        reason = f"all take longer than {seconds:.0f} s"
-    except BaseException:
-        _kill(child)
-        raise
-    else:
-        slow = child.returncode in (-signal.SIGPROF, -signal.SIGXCPU)
-        limit = f"{MEMORY_BYTES // 2**20} MiB"
-        reason = (
-            f"it takes longer than {item_s:g} s"
-            if slow
-            else f"it needs more than {limit} or ends its process"
-        )
+    with child:
+        try:
+            text, _ = child.communicate(lines, timeout=max(seconds, 0.1))
+        except subprocess.TimeoutExpired:
+            _kill(child)
+            text, _ = child.communicate()
+            reason = f"all take longer than {seconds:.0f} s"
+        except BaseException:
+            _kill(child)
+            raise
+        else:
+            slow = child.returncode in (-signal.SIGPROF, -signal.SIGXCPU)
+            limit = f"{MEMORY_BYTES // 2**20} MiB"
+            reason = (
+                f"it takes longer than {item_s:g} s"
+                if slow
+                else f"it needs more than {limit} or ends its process"
+            )
     return [json.loads(line) for line in text.split("\n")[:-1]], reason
 
 

@@ -147,7 +147,8 @@ def decide_rollback(
     if history.unfinished is not None:
         return _undo(live, history.unfinished, history.revisions, to_revision, exact=exact)
     last, newest = history.last, history.revisions[-1] if history.revisions else None
-    if to_revision is None and last is None and serving is not None and serving.is_none:
+    unspeculative = serving is not None and serving.is_none
+    if to_revision is None and last is None and newest is not None and unspeculative:
         return Decision(Act.ALREADY)
     revision = _target(live, history, to_revision)
     if _already(live, revision, serving, exact=exact or to_revision is not None):

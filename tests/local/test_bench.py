@@ -89,9 +89,11 @@ def test_a_killed_bench_resumes_and_sends_no_finished_block_again(up):
         text=True,
     )
     blocks = up.state / "bench"
-    wait_for(lambda: len(list(blocks.rglob("block-*.json"))) >= 3)
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
+    try:
+        wait_for(lambda: len(list(blocks.rglob("block-*.json"))) >= 3)
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
     blocks_before = {p.name: p.read_bytes() for p in blocks.rglob("block-*.json")}
     assert not (up.directory / "again.json.gz").exists()
     assert len(up.engines()) == 2

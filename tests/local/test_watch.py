@@ -140,10 +140,12 @@ def listening(mpctl):
     try:
         yield watch, watch.stderr.readline().split()[-1]
     finally:
-        watch.terminate()
-        assert watch.wait(timeout=60) == 0
-        watch.stdout.close()
-        watch.stderr.close()
+        with watch:
+            watch.terminate()
+            try:
+                assert watch.wait(timeout=60) == 0
+            finally:
+                watch.kill()
 
 
 def wait_until(holds):

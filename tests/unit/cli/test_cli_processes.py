@@ -297,12 +297,12 @@ def test_ctrl_c_once_cleans_up_and_explains_and_twice_stops_at_once(signals, pri
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout.readline() == "in\n"
-    process.send_signal(signal.SIGINT)
-    assert process.stdout.readline() == "cleaning\n"
-    if signals == 2:
-        process.send_signal(signal.SIGINT)
     with process:  # not communicate(): it leaves out what readline() has read ahead
+        assert process.stdout.readline() == "in\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "cleaning\n"
+        if signals == 2:
+            process.send_signal(signal.SIGINT)
         out, err = process.stdout.read(), process.stderr.read()
     assert (out, process.returncode) == (printed, 2)
     assert err == "\nstopping; press Ctrl-C again to stop at once\n"
@@ -316,9 +316,10 @@ def test_watching_a_pipe_ends_well_with_ctrl_c(environment):
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout.readline() == "no service is up\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    with process:
+        assert process.stdout.readline() == "no service is up\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (0, "", "")
 
 

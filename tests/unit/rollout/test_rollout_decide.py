@@ -245,6 +245,8 @@ def test_a_rollback_after_an_automatic_restore_has_nothing_to_do_and_offers_no_c
     assert back(BASELINE_TEXT, last=None, serving=NONE).act is Act.ALREADY
     with pytest.raises(InputError, match="was promoted"):  # something else turned it on
         back(CANDIDATE_TEXT, last=None, serving=NGRAM)
+    with pytest.raises(InputError, match="has no recorded revision"):  # nothing was rolled out
+        back(BASELINE_TEXT, last=None, revisions=(), serving=NONE)
 
 
 def test_a_named_revision_is_restored_exactly():

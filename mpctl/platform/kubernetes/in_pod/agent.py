@@ -147,9 +147,8 @@ class BlockRegister:
 
     def unpace(self) -> None:
         """Stop the paced engine."""
-        if self._paced is not None and self._paced.stdin is not None:
-            self._paced.stdin.close()
-            self._paced.wait()
+        if self._paced is not None:
+            self._paced.communicate()  # closing its input is what ends it
         self._paced = None
 
 
