@@ -6,6 +6,7 @@ per layer).
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -206,6 +207,11 @@ def model_shape(name: str | None) -> Shape | None:
             else None
         )
     return None if dimensions is None else Shape(**dimensions)
+
+
+def nearest_models(name: str | None) -> list[str]:
+    """Return at most two models of the table whose names resemble one that it does not have."""
+    return difflib.get_close_matches(name or "", _table()["models"], n=2)
 
 
 def _bare(name: str) -> str:

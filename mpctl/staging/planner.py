@@ -78,7 +78,7 @@ def _select(
             hint = (
                 f"use one of {available}"
                 if available
-                else "the stage command tells the reason of every mode"
+                else "preflight -v tells the reason of every mode"
             )
             raise InputError(
                 f"staging mode {mode} is unavailable for {service}: {unavailable[mode]}",

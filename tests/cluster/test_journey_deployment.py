@@ -1,9 +1,12 @@
 """Rollout and exact rollback of a plain Deployment behind a Service, without KServe."""
 
+import pytest
+
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .fenced import unlocked
 from .objects import ANY_SPEED, CLAIM
+from .test_trouble_measuring import LONG, until
 
 SERVICE = """\
 apiVersion: v1
@@ -78,3 +81,36 @@ def test_a_plain_deployment_is_rolled_out_and_rolled_back_exactly(
         "promoted",
         "rolled back",
     ]
+
+
+@pytest.mark.nightly
+def test_labels_that_others_set_in_the_middle_end_no_measurement_and_stay(
+    cluster, namespace, mpctl, tmp_path
+):
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    (tmp_path / "policy.yaml").write_text(ANY_SPEED)
+    client = namespace.client
+    for text in (CLAIM, SERVICE, DEPLOYMENT):
+        client.apply(text)
+    client.wait("the engine is ready", lambda: namespace.settled("qwen"))
+    before = client.get("deployments", "qwen")["spec"]["template"]
+
+    options = ("--policy", str(tmp_path / "policy.yaml"), "--load", "local", *LONG)
+    under_way = mpctl.start("rollout", "qwen", "--spec", "ngram", *options)
+    try:
+        until(under_way, "round 2 of")
+        namespace.kubectl("label", "deployment", "qwen", "owner=alice")
+        namespace.kubectl("label", "deployment", "qwen", "--overwrite", "team=search")
+        _, written = under_way.communicate(timeout=240)
+    finally:
+        under_way.kill()
+    assert (under_way.returncode, "promoted: service" in written) == (0, True), written
+    promoted = client.get("deployments", "qwen")
+    assert promoted["metadata"]["labels"] == {"team": "search", "owner": "alice"}
+    assert "--speculative-config" in str(promoted["spec"])
+    assert "ngram" in mpctl("status").stdout
+
+    mpctl("rollback", "qwen", "--accept-downtime")
+    restored = client.get("deployments", "qwen")
+    assert restored["spec"]["template"] == before
+    assert restored["metadata"]["labels"] == {"team": "search", "owner": "alice"}

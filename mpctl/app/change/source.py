@@ -107,18 +107,24 @@ class FileSource(Source):
         return path_findings(self._service.kind, limits, whole, container, image=image, port=port)
 
 
-def source_of_model(model: str) -> FileSource:
-    """A service that nobody runs yet: vLLM with its defaults and a model of the hub. It is called SERVICE, as printed
-    commands name what the reader fills in."""
-    engine = {"name": "vllm", "image": "vllm/vllm-openai", "args": ["--model", model]}
-    pod = {"template": {"spec": {"containers": [engine]}}}
-    manifest = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "SERVICE"},
-        "spec": pod,
-    }
-    return FileSource(".", None, service=load_one(json.dumps(manifest), None, file=model))
+class UnservedModel(FileSource):
+    """A service that nobody runs yet: vLLM with its defaults and a model of the hub, on ``gpus`` of tensor parallelism.
+    It is called SERVICE, as printed commands name what the reader fills in, and no pod of it can lose a request."""
+
+    def __init__(self, model: str, gpus: int = 1) -> None:
+        arguments = ["--model", model, *([f"--tensor-parallel-size={gpus}"] if gpus > 1 else [])]
+        engine = {"name": "vllm", "image": "vllm/vllm-openai", "args": arguments}
+        manifest = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "SERVICE"},
+            "spec": {"template": {"spec": {"containers": [engine]}}},
+        }
+        super().__init__(".", None, service=load_one(json.dumps(manifest), None, file=model))
+
+    def path_findings(self) -> tuple[Finding, ...]:
+        """Return none: there is no pod that a change would replace."""
+        return ()
 
 
 def open_values(path: str, name: str | None, key: str | None) -> FileSource:

@@ -137,7 +137,7 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
             "note",
             text,
             source,
-            "the stage command with the same options explains it",
+            "preflight -v with the same options explains it",
         )
         for text in notes
     ]
@@ -145,6 +145,6 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
         reason = (
             f"{plan.steps[0]}; the pod would not start, or the engine would not find {plan.path}"
         )
-        remedy = "the stage command with the same options prints what to prepare; once it is there"
+        remedy = "preflight -v with the same options prints what to prepare; once it is there"
         findings.insert(0, Finding("draft-not-staged", "refuse", reason, source, remedy))
     return tuple(findings)

@@ -97,12 +97,12 @@ def _plan_of_service(
     context: CliContext, name: str | None, file: str | None, request: PlanRequest
 ) -> Json:
     """The plan of a service, of a manifest, or of a model that nobody serves."""
-    from mpctl.app.change.source import source_of_model
     from mpctl.lab.plan import service_plan
 
-    is_model = file is None and "/" in (name or "")  # no name of a service has a slash
-    source = source_of_model(name or "") if is_model else context.open_source(name, file)
-    return service_plan.run(source, _with_methods(request), _progress(context.terminal)).to_record()
+    request, progress = _with_methods(request), _progress(context.terminal)
+    if name is not None and file is None and "/" in name:  # no name of a service has a slash
+        return service_plan.run_for_model(name, request, progress).to_record()
+    return service_plan.run(context.open_source(name, file), request, progress).to_record()
 
 
 def _progress(terminal: Terminal) -> Callable[[str], None]:

@@ -409,10 +409,12 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A target, or a draft beside it, that leaves no room for one request: the arithmetic, and what would fit."""
+    """A target, or a draft beside it, that leaves no room for one request: the arithmetic, and what would fit.
+    ``gpus``: the fewest that would, by tensor parallelism; None where none do."""
 
     reason: str
     hint: str
+    gpus: int | None
 
 
 def misfit(cell: Scenario) -> Misfit | None:
@@ -420,14 +422,14 @@ def misfit(cell: Scenario) -> Misfit | None:
     an engine logged speaks for the target."""
     need = cell.longest * cell.token_bytes / GIB
     if cell.pool is None and cell.room().high < need:
-        return Misfit(_arithmetic(cell, need), _what_fits(cell, _holds))
+        return Misfit(_arithmetic(cell, need), *_what_fits(cell, _holds))
     draft = cell.draft_weights
     if draft is None or cell.draft_pool is not None or cell.pool_ranges()[1].high > cell.longest:
         return None
     return Misfit(
         f"the draft leaves no room: {draft.total_gb * 1e9 / GIB / cell.gpus:.1f} GiB of draft on each GPU and its "
         f"workspace take what one request of {cell.longest:,.0f} tokens needs ({need:.2f} GiB)",
-        _what_fits(
+        *_what_fits(
             cell, lambda other: _holds(other) and other.pool_ranges()[1].high > other.longest
         ),
     )
@@ -449,11 +451,12 @@ def _arithmetic(cell: Scenario, need: float) -> str:
     )
 
 
-def _what_fits(cell: Scenario, fits: Callable[[Scenario], bool]) -> str:
-    """The smallest change of each kind that makes room: GPUs, precision, length of a request."""
+def _what_fits(cell: Scenario, fits: Callable[[Scenario], bool]) -> tuple[str, int | None]:
+    """The smallest change of each kind that makes room, as text: GPUs, precision, length of a request; and the GPUs."""
     bare = replace(cell, pool=None, draft_pool=None)
     ways = []
-    if gpus := next((n for n in _MORE_GPUS if n > cell.gpus and fits(replace(bare, gpus=n))), None):
+    gpus = next((n for n in _MORE_GPUS if n > cell.gpus and fits(replace(bare, gpus=n))), None)
+    if gpus is not None:
         ways.append(f"--tensor-parallel-size={gpus}")
     for precision in _SMALLER:
         if PRECISIONS[precision] < PRECISIONS[cell.precision] and fits(
@@ -466,7 +469,8 @@ def _what_fits(cell: Scenario, fits: Callable[[Scenario], bool]) -> str:
     )
     if length >= max(cell.prompt + cell.output, 1024) and fits(replace(bare, max_model_len=length)):
         ways.append(f"--max-model-len={length}")
-    return "what fits: " + ", or ".join(ways) if ways else "use a larger GPU or a smaller model"
+    text = "what fits: " + ", or ".join(ways) if ways else "use a larger GPU or a smaller model"
+    return text, gpus
 
 
 def serving_of(cell: Scenario) -> Serving:

@@ -17,10 +17,12 @@ from mpctl.methods import METHODS
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason that a method has no figure, and a hint to get one."""
+    """The reason that a method has no figure, and a hint to get one. ``gpus``: as many would hold the target and its
+    draft by tensor parallelism."""
 
     reason: str
     hint: str | None = None
+    gpus: int | None = None
 
 
 # Words of a licence that forbids or prices some use of a draft.

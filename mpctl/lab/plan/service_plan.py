@@ -10,12 +10,13 @@ from mpctl import commands
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.change.resolve import UnchangedService, load_catalogue, resolve_target
+from mpctl.app.change.source import UnservedModel
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, Refused
 from mpctl.estimate.facts import facts_of, served_numbers
 from mpctl.estimate.memory import read_log
-from mpctl.estimate.shape import GIB, Gpu, Shape, find_gpu, gpus, model_shape
+from mpctl.estimate.shape import GIB, Gpu, Shape, find_gpu, gpus, model_shape, nearest_models
 from mpctl.lab.payoff.grid import table, what_changes
 from mpctl.lab.payoff.published_evidence import CPU, fitted
 from mpctl.lab.payoff.scenario import (
@@ -81,6 +82,23 @@ def run(
         methods=tuple(sorted(plans, key=lambda plan: plan.rank)),
         notes=(*planner.lengths.notes, *planner.evidence.notes),
     )
+
+
+def run_for_model(
+    model: str, request: PlanRequest, progress: Callable[[str], None] = lambda _: None
+) -> ServicePlan:
+    """Plan a model of the hub that nobody serves, on as few GPUs as hold it: a note says so where one does not.
+
+    Raises:
+        InputError: the request cannot be used.
+    """
+    plan = run(UnservedModel(model), request, progress)
+    gpus = max((method.refusal.gpus or 1 for method in plan.methods if method.refusal), default=1)
+    if gpus == 1:
+        return plan
+    note = f"--tensor-parallel-size={gpus} assumed: {model} does not fit one {plan.gpu}"
+    plan = run(UnservedModel(model, gpus), request, progress)
+    return replace(plan, notes=(note, *plan.notes))
 
 
 def plan_change(
@@ -220,8 +238,12 @@ class Planner:
             return Refusal(f"the model has no term for {method}", "measure it with a bench")
         shape = (facts.shape if facts else None) or model_shape(target.model)
         if shape is None:
+            near = nearest_models(target.model)
             return Refusal(
-                f"the dimensions of {target.model or 'the target'} are unknown", _NO_SHAPE
+                f"the dimensions of {target.model or 'the target'} are unknown",
+                f"the nearest that are known: {', '.join(near)}; or {_NO_SHAPE}"
+                if near
+                else _NO_SHAPE,
             )
         if self.gpu is None:
             return Refusal("the GPU is unknown", f"--gpu names it: {', '.join(gpus())}")
@@ -264,7 +286,9 @@ class Planner:
         return (
             cell
             if refusal is None
-            else Refusal(f"{target.model or 'the target'} {refusal.reason}", refusal.hint)
+            else Refusal(
+                f"{target.model or 'the target'} {refusal.reason}", refusal.hint, refusal.gpus
+            )
         )
 
     def _scenario(

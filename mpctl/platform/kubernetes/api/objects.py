@@ -11,13 +11,15 @@ A manager is a name that the client chooses; the user is in the API server's aud
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Refused
 from mpctl.json_types import Json, JsonView
+
+_LABELS = ("labels", "annotations")
 
 
 def changed_fields(before: Any, after: Any, path: str = "") -> tuple[str, ...]:
@@ -62,6 +64,39 @@ def added_fields(recorded: Any, now: Any, path: str = "") -> tuple[str, ...] | N
             added += nested
         return tuple(added)
     return () if type(recorded) is type(now) and recorded == now else None
+
+
+def foreign_labels(now: JsonView, known: Iterable[JsonView]) -> dict[tuple[str, str], str | None]:
+    """Return the labels and annotations that an object has otherwise than each of ``known``, by ``("labels", name)``;
+    None for one that is gone."""
+    mine, others = _labels_of(now), [_labels_of(record) for record in known]
+    names = {*mine, *(name for labels in others for name in labels)}
+    return {
+        name: mine.get(name)
+        for name in sorted(names)
+        if all(labels.get(name) != mine.get(name) for labels in others)
+    }
+
+
+def without_labels(record: JsonView) -> Json:
+    """Return an object without its own labels and annotations."""
+    metadata = {k: v for k, v in record["metadata"].items() if k not in _LABELS}
+    return {**record, "metadata": metadata}
+
+
+def set_labels(record: Json, labels: Mapping[tuple[str, str], str | None]) -> None:
+    """Set what :func:`foreign_labels` returned; None removes a label."""
+    for (kind, name), value in labels.items():
+        values = {**(record["metadata"].get(kind) or {}), name: value}
+        record["metadata"][kind] = {k: v for k, v in values.items() if v is not None}
+
+
+def _labels_of(record: JsonView) -> dict[tuple[str, str], str]:
+    return {
+        (kind, name): value
+        for kind in _LABELS
+        for name, value in (record["metadata"].get(kind) or {}).items()
+    }
 
 
 def _by_name(value: Any) -> Json | None:

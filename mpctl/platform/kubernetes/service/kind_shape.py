@@ -42,6 +42,7 @@ class KindShape:
     labels_pods: bool = (
         False  # its labels become those of its pods, by which users' requests find them
     )
+    labels_stay: bool = False  # no label or annotation of the object itself reaches a pod
     layered: bool = False  # KServe merges configs below it
     is_watchable: bool = True  # its pods get ready without another workload
     autoscaled: str | None = (

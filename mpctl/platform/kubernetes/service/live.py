@@ -19,7 +19,14 @@ from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import POD
 from mpctl.platform.kubernetes.api.names import candidate_name, copy_name
-from mpctl.platform.kubernetes.api.objects import added_fields, changed_fields, last_editor
+from mpctl.platform.kubernetes.api.objects import (
+    added_fields,
+    changed_fields,
+    foreign_labels,
+    last_editor,
+    set_labels,
+    without_labels,
+)
 from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown, Stale, undefined
 from mpctl.platform.kubernetes.autoscaler import KServePin
 from mpctl.platform.kubernetes.httproute.router import Routes
@@ -299,7 +306,7 @@ class LiveService:
 
     def is_arm(self, isvc: Json, arm: Arm) -> bool:
         """Return whether the object is ``arm``: its text, also with the strategy of a change, also with admission's
-        additions."""
+        additions, and with others' labels where these reach no pod."""
         text, texts_written = text_of(isvc), [arm.manifest]
         if shape_of(isvc).strategy_of(isvc) != _strategy(arm.manifest):
             texts_written += [
@@ -307,17 +314,16 @@ class LiveService:
                 for downtime in (False, True)
             ]
         return text in texts_written or any(
-            self._added_to(written, text, isvc) for written in texts_written
+            _relabelled(written, text) or self._added_to(written, text, isvc)
+            for written in texts_written
         )
 
     def added_fields(self, arm: Arm, text: str) -> tuple[str, ...] | None:
-        """Return the fields that admission adds to the arm's text; empty when ``text`` is the same, None when it
-        differs otherwise."""
-        return (
-            ()
-            if text == arm.manifest
-            else self._added_to(arm.manifest, text, self.require()) or None
-        )
+        """Return the fields that admission adds to the arm's text; empty when ``text`` is the same but for others'
+        labels that reach no pod, None when it differs otherwise."""
+        if text == arm.manifest or _relabelled(arm.manifest, text):
+            return ()
+        return self._added_to(arm.manifest, text, self.require()) or None
 
     def _added_to(self, written: str, text: str, isvc: Json) -> tuple[str, ...]:
         """Return the fields that admission added to the text ``written``; empty where a foreign change did. A dry run
@@ -360,12 +366,14 @@ class LiveService:
                     arm.manifest, self.desired_replicas(live), downtime=downtime
                 )
             # An earlier try that still waits for a GPU is written again once downtime is allowed.
-            is_written = self.is_arm(live, arm) and (
-                not downtime or text == wanted_text or self._serves(live)
+            is_written = (
+                self.is_arm(live, arm)
+                and all(text != other.manifest for other in expect if other != arm)
+                and (not downtime or text == wanted_text or self._serves(live))
             )
             if not is_written:
                 self.require_expected(live, (*expect, arm))
-            if (is_written or self._replace(live, wanted_text)) and self._deliver(
+            if (is_written or self._replace(live, wanted_text, (*expect, arm))) and self._deliver(
                 live, wanted_text
             ):
                 return
@@ -387,7 +395,7 @@ class LiveService:
             live = self.require()
             if self._is_exact(live, arm) or not self.is_arm(live, arm):
                 return
-            if self._replace(live, arm.manifest):
+            if self._replace(live, arm.manifest, (arm,)):
                 return
         raise self._unwritten()
 
@@ -397,8 +405,7 @@ class LiveService:
 
     def _is_exact(self, live: Json, arm: Arm) -> bool:
         """Return whether the object is ``arm`` with its own strategy, not that of a change."""
-        text = text_of(live)
-        return text == arm.manifest or bool(self._added_to(arm.manifest, text, live))
+        return self.added_fields(arm, text_of(live)) is not None
 
     def _serves(self, live: Json) -> bool:
         workload = self._reader.workload(live)
@@ -407,12 +414,15 @@ class LiveService:
             is Phase.READY
         )
 
-    def _replace(self, live: Json, text: str) -> bool:
-        """Replace the object; False when it must be read again, because KServe writes its status all the time."""
+    def _replace(self, live: Json, text: str, known: tuple[Arm, ...]) -> bool:
+        """Replace the object; False when it must be read again, because KServe writes its status all the time.
+        Labels that it has otherwise than each of ``known`` are others', and stay where they reach no pod."""
+        record = object_to_write(text, live)
+        if shape_of(live).labels_stay:
+            arms = [object_of(arm.manifest) for arm in known]
+            set_labels(record, foreign_labels(object_of(text_of(live)), arms))
         try:
-            self._client.replace(
-                self._reader.resource, self._pin.with_pin(object_to_write(text, live))
-            )
+            self._client.replace(self._reader.resource, self._pin.with_pin(record))
         except (Stale, OutcomeUnknown):
             return False
         return True
@@ -437,6 +447,12 @@ class LiveService:
             hint=f"nothing was overwritten. Run '{self.command('rollback')}' to restore what mpctl changed and keep "
             f"that change, or '{self.command('abandon')}' to leave the service as it is and end the operation",
         )
+
+
+def _relabelled(written: str, text: str) -> bool:
+    """Return whether only labels or annotations of the object differ, where these reach no pod."""
+    now = object_of(text)
+    return shape_of(now).labels_stay and without_labels(object_of(written)) == without_labels(now)
 
 
 def _strategy(text: str) -> Any:

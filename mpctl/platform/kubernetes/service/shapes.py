@@ -113,6 +113,7 @@ _SHAPES = (
         strategy=("strategy",),
         annotations=("template", "metadata", "annotations"),
         replicas=("replicas",),
+        labels_stay=True,
         no_route=_NO_ROUTE,
     ),
     LeaderWorkerSetShape(

@@ -8,6 +8,7 @@ import pytest
 
 from mpctl.errors import Conflict, InputError, NotPermitted, Refused
 from mpctl.platform.kubernetes.api.api_client import CannotWatch
+from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, INFERENCE_SERVICE
 from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.conditions import is_at_rest
 from mpctl.platform.kubernetes.service.manifest_text import (
@@ -520,3 +521,73 @@ def test_a_service_that_is_not_found_is_told_from_a_definition_that_was_removed(
 )
 def test_a_group_that_has_no_update_under_way_has_no_problem(condition, at_rest):
     assert is_at_rest(condition) is at_rest
+
+
+# Labels that others give a Deployment: no pod gets them, so they are no change of the service, and stay
+
+PLAIN = {"name": "qwen", "namespace": "ns", "uid": "u", "resourceVersion": "7"}
+CHANGES = {
+    "added": {"labels": {"team": "chat", "owner": "alice"}},
+    "changed": {"labels": {"team": "search"}},
+    "removed": {"labels": {}},
+    "annotated": {"annotations": {"argocd.argoproj.io/tracking-id": "apps"}},
+}
+
+
+def plain(*arguments, **metadata):
+    engine = {"name": "engine", "image": "vllm/vllm-openai:v0.32.0", "args": ["m", *arguments]}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {**PLAIN, "labels": {"team": "chat"}, **metadata},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": "qwen"}},
+            "template": {"spec": {"containers": [engine]}},
+        },
+    }
+
+
+def live_service(record, kind=DEPLOYMENT):
+    cluster = Cluster(record)
+    name = record["metadata"]["name"]
+    return KubernetesPlatform(cluster, "ns", name, resource=kind, sleep=lambda _: None), cluster
+
+
+BASELINE, CANDIDATE = (Arm(text_of(plain(*more))) for more in ((), ("--eager",)))
+
+
+@pytest.mark.parametrize("changed", CHANGES.values(), ids=CHANGES)
+def test_others_labels_of_a_deployment_are_no_change_of_it_and_stay(changed):
+    platform, cluster = live_service(plain(**changed))
+    labels = copy.deepcopy(cluster.get(DEPLOYMENT, "qwen")["metadata"])
+    assert platform.describe_foreign_change((BASELINE, CANDIDATE)) is None
+    platform.live.write(CANDIDATE, (BASELINE,), downtime=True)
+    platform.live.restore_strategy(CANDIDATE)
+    written = cluster.get(DEPLOYMENT, "qwen")
+    assert written["metadata"].get("labels", {}) == labels["labels"]
+    assert written["metadata"].get("annotations") == labels.get("annotations")
+    assert written["spec"] == plain("--eager")["spec"]
+    assert platform.added_fields(CANDIDATE, platform.read()) == ()  # and so recorded without them
+
+
+def test_an_exact_rollback_takes_a_recorded_label_away():
+    labelled = Arm(text_of(plain(labels={"team": "chat", "owner": "alice"})))
+    platform, cluster = live_service(plain(labels={"team": "chat", "owner": "alice"}))
+    platform.live.write(BASELINE, (labelled,), downtime=True)
+    platform.live.restore_strategy(BASELINE)
+    assert text_of(cluster.get(DEPLOYMENT, "qwen")) == BASELINE.manifest
+
+
+def test_another_argument_is_a_change_with_or_without_a_label():
+    platform, cluster = live_service(plain("--seed=1", labels={"owner": "alice"}))
+    assert "args" in platform.describe_foreign_change((BASELINE, CANDIDATE))
+    with pytest.raises(Conflict):
+        platform.live.write(CANDIDATE, (BASELINE,), downtime=True)
+    assert cluster.written == []
+
+
+def test_a_label_that_kserve_gives_the_pods_is_a_change():
+    platform, cluster = live_service(service(owner="alice"), INFERENCE_SERVICE)
+    cluster.replace = lambda kind, body, *, dry_run=False: body
+    assert "owner" in platform.describe_foreign_change((Arm(text_of(service())),))
