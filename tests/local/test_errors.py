@@ -157,6 +157,12 @@ def test_an_unknown_service_or_revision_is_named(up):
             "not found in namespace other; one of that name is in namespace default",
             "add -n default",
         )
+        elsewhere = up("-n", "other", "status").stderr
+        assert "no service found in namespace other; 'mpctl status -A' shows all" in elsewhere
+        said(
+            up("preflight", "--spec", "eagle3", "--draft", "./nohead", code=9),
+            "[draft-missing] the engine would not find the draft: no config.json lies there",
+        )
         said(
             up("rollback", code=2),
             "service demo has no recorded revision",

@@ -147,8 +147,8 @@ class Preflight:
 
 # Findings that no rule has, each with the module that makes it in mind: settings, staging, pool, request path.
 _WITHOUT_RULE = frozenset((
-    "answers-cut", "draft-not-staged", "draft-staging", "draft-unmounted", "key-without-effect", "kv-pool",
-    "kv-pool-too-small", "large-k", "liveness-before-start", "no-disruption-budget", "parallel-eagle3",
+    "answers-cut", "draft-missing", "draft-not-staged", "draft-staging", "draft-unmounted", "key-without-effect",
+    "kv-pool", "kv-pool-too-small", "large-k", "liveness-before-start", "no-disruption-budget", "parallel-eagle3",
     "pods-left-alone", "requests-lost", "shared-runtime", "stale-card", "trained-on-these-prompts", "unknown-key",
     USERS_LOAD,
 ))  # fmt: skip

@@ -50,10 +50,12 @@ def load_known_bad(path: str | None) -> KnownBad:
 
 
 class Checkpoint(NamedTuple):
-    """``facts`` of a target or a draft, or the reason why they are ``unread``; both None without a name."""
+    """``facts`` of a target or a draft, or the reason why they are ``unread``; both None without a name. ``missing``:
+    the engine reads the same files, and would not find them either."""
 
     facts: ModelFacts | None = None
     unread: str | None = None
+    missing: bool = False
 
 
 def read_facts(
@@ -80,7 +82,8 @@ def read_facts(
     repository, _, pinned = name.removeprefix("hf://").partition(":")
     if not REPOSITORY.fullmatch(repository):
         return Checkpoint(
-            unread=f"{name} was not read: {source.paths}; a listing tells what a pod sees there"
+            unread=f"{name} was not read: {source.paths}; a listing tells what a pod sees there",
+            missing=not source.stages,
         )
     if not ask_hub:
         return Checkpoint(

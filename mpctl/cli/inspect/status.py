@@ -61,7 +61,7 @@ def _show_once(context: CliContext, place: Place, name: str | None, *, everywher
     text = describe(context, place, name, everywhere=everywhere, leftovers=leftovers)
     if text:
         terminal.result(text)
-    elif place.platform == "local":
+    elif place.platform == "local" and (everywhere or not place.namespace):
         terminal.note("no service is up on this machine")
         terminal.next_command(commands.line("local", "up", "-f", "MANIFEST"))
     else:
