@@ -83,7 +83,7 @@ def read_facts(
     if not REPOSITORY.fullmatch(repository):
         return Checkpoint(
             unread=f"{name} was not read: {source.paths}; a listing tells what a pod sees there",
-            missing=not source.stages,
+            missing=source.shares_files,
         )
     if not ask_hub:
         return Checkpoint(

@@ -154,6 +154,7 @@ class Source(ABC):
     namespace: str
     asks_hub = True  # a hub may be contacted
     stages = True  # a draft has to be staged into a pod
+    shares_files = False  # the engine reads the files that mpctl reads
 
     @property
     @abstractmethod

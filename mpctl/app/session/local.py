@@ -40,6 +40,7 @@ class LocalSession(Session):
 
     store: LocalStore
     platform: LocalPlatform
+    shares_files = True
     stages = False  # engines on this machine read paths and repositories as they are
 
     def __init__(self, namespace: str, name: str, console: Console) -> None:

@@ -408,25 +408,25 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Misfit:
-    """A target, or a draft beside it, that leaves no room for one request: the arithmetic, and what would fit.
-    ``gpus``: the fewest that would, by tensor parallelism; None where none do."""
+class Refusal:
+    """The reason that a method has no figure, and a hint to get one. ``gpus``: as many would hold the target and its
+    draft by tensor parallelism."""
 
     reason: str
-    hint: str
-    gpus: int | None
+    hint: str | None = None
+    gpus: int | None = None
 
 
-def misfit(cell: Scenario) -> Misfit | None:
+def misfit(cell: Scenario) -> Refusal | None:
     """Return why an engine could not start, at the optimistic end of what it takes; None where it could. A pool that
     an engine logged speaks for the target."""
     need = cell.longest * cell.token_bytes / GIB
     if cell.pool is None and cell.room().high < need:
-        return Misfit(_arithmetic(cell, need), *_what_fits(cell, _holds))
+        return Refusal(_arithmetic(cell, need), *_what_fits(cell, _holds))
     draft = cell.draft_weights
     if draft is None or cell.draft_pool is not None or cell.pool_ranges()[1].high > cell.longest:
         return None
-    return Misfit(
+    return Refusal(
         f"the draft leaves no room: {draft.total_gb * 1e9 / GIB / cell.gpus:.1f} GiB of draft on each GPU and its "
         f"workspace take what one request of {cell.longest:,.0f} tokens needs ({need:.2f} GiB)",
         *_what_fits(

@@ -11,19 +11,8 @@ from mpctl.app.change import Change
 from mpctl.estimate.memory import pool_record
 from mpctl.json_types import Json
 from mpctl.lab.payoff.grid import Choice, Grid, Sensitivity, grid_record
-from mpctl.lab.payoff.scenario import LOOKUPS
+from mpctl.lab.payoff.scenario import LOOKUPS, Refusal
 from mpctl.methods import METHODS
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """The reason that a method has no figure, and a hint to get one. ``gpus``: as many would hold the target and its
-    draft by tensor parallelism."""
-
-    reason: str
-    hint: str | None = None
-    gpus: int | None = None
-
 
 # Words of a licence that forbids or prices some use of a draft.
 _LIMITED = re.compile(r"\bnc\b|non-?commercial|research|revenue", re.IGNORECASE)

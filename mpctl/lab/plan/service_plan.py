@@ -23,6 +23,7 @@ from mpctl.lab.payoff.scenario import (
     DRAFT_MODELS,
     FREE,
     Acceptance,
+    Refusal,
     Scenario,
     fault,
     is_known,
@@ -31,7 +32,7 @@ from mpctl.lab.payoff.scenario import (
 )
 from mpctl.lab.payoff.schedule import schedule
 from mpctl.lab.plan.evidence import acceptance_for, gather, lengths_of
-from mpctl.lab.plan.result import MethodPlan, Needs, Refusal, ServicePlan
+from mpctl.lab.plan.result import MethodPlan, Needs, ServicePlan
 from mpctl.lab.requests import PlanRequest
 from mpctl.methods import METHODS, parse_version
 
@@ -286,9 +287,7 @@ class Planner:
         return (
             cell
             if refusal is None
-            else Refusal(
-                f"{target.model or 'the target'} {refusal.reason}", refusal.hint, refusal.gpus
-            )
+            else replace(refusal, reason=f"{target.model or 'the target'} {refusal.reason}")
         )
 
     def _scenario(

@@ -11,7 +11,7 @@ A manager is a name that the client chooses; the user is in the API server's aud
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,37 +66,19 @@ def added_fields(recorded: Any, now: Any, path: str = "") -> tuple[str, ...] | N
     return () if type(recorded) is type(now) and recorded == now else None
 
 
-def foreign_labels(now: JsonView, known: Iterable[JsonView]) -> dict[tuple[str, str], str | None]:
-    """Return the labels and annotations that an object has otherwise than each of ``known``, by ``("labels", name)``;
-    None for one that is gone."""
-    mine, others = _labels_of(now), [_labels_of(record) for record in known]
-    names = {*mine, *(name for labels in others for name in labels)}
-    return {
-        name: mine.get(name)
-        for name in sorted(names)
-        if all(labels.get(name) != mine.get(name) for labels in others)
-    }
-
-
 def without_labels(record: JsonView) -> Json:
     """Return an object without its own labels and annotations."""
     metadata = {k: v for k, v in record["metadata"].items() if k not in _LABELS}
     return {**record, "metadata": metadata}
 
 
-def set_labels(record: Json, labels: Mapping[tuple[str, str], str | None]) -> None:
-    """Set what :func:`foreign_labels` returned; None removes a label."""
-    for (kind, name), value in labels.items():
-        values = {**(record["metadata"].get(kind) or {}), name: value}
-        record["metadata"][kind] = {k: v for k, v in values.items() if v is not None}
-
-
-def _labels_of(record: JsonView) -> dict[tuple[str, str], str]:
-    return {
-        (kind, name): value
-        for kind in _LABELS
-        for name, value in (record["metadata"].get(kind) or {}).items()
-    }
+def keep_labels(record: Json, before: JsonView, now: JsonView) -> None:
+    """Give an object that is to be written the labels and annotations that were changed from ``before`` to ``now``."""
+    for kind in _LABELS:
+        old, new, mine = (item["metadata"].get(kind) or {} for item in (before, now, record))
+        changed = {k: v for k, v in new.items() if old.get(k) != v}
+        kept = {k: v for k, v in (mine | changed).items() if k in new or k not in old}
+        record["metadata"][kind] = kept
 
 
 def _by_name(value: Any) -> Json | None:

@@ -22,9 +22,8 @@ from mpctl.platform.kubernetes.api.names import candidate_name, copy_name
 from mpctl.platform.kubernetes.api.objects import (
     added_fields,
     changed_fields,
-    foreign_labels,
+    keep_labels,
     last_editor,
-    set_labels,
     without_labels,
 )
 from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown, Stale, undefined
@@ -415,12 +414,13 @@ class LiveService:
         )
 
     def _replace(self, live: Json, text: str, known: tuple[Arm, ...]) -> bool:
-        """Replace the object; False when it must be read again, because KServe writes its status all the time.
-        Labels that it has otherwise than each of ``known`` are others', and stay where they reach no pod."""
+        """Replace the object; False when it must be read again, because KServe writes its status all the time. Labels
+        that it has otherwise than the arm of ``known`` that it is are others', and stay where they reach no pod."""
         record = object_to_write(text, live)
         if shape_of(live).labels_stay:
-            arms = [object_of(arm.manifest) for arm in known]
-            set_labels(record, foreign_labels(object_of(text_of(live)), arms))
+            arm = next((arm for arm in known if self.is_arm(live, arm)), None)
+            if arm is not None:
+                keep_labels(record, object_of(arm.manifest), live)
         try:
             self._client.replace(self._reader.resource, self._pin.with_pin(record))
         except (Stale, OutcomeUnknown):

@@ -29,6 +29,7 @@ def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
 
     class Live:
         paths = "no path is read"
+        shares_files = False
 
         def service(self):
             return before
@@ -52,6 +53,7 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
 
     class Live:
         paths = "no path is read"
+        shares_files = False
 
         def model_facts(self, name):
             return None

@@ -565,8 +565,8 @@ def test_others_labels_of_a_deployment_are_no_change_of_it_and_stay(changed):
     platform.live.write(CANDIDATE, (BASELINE,), downtime=True)
     platform.live.restore_strategy(CANDIDATE)
     written = cluster.get(DEPLOYMENT, "qwen")
-    assert written["metadata"].get("labels", {}) == labels["labels"]
-    assert written["metadata"].get("annotations") == labels.get("annotations")
+    for kind in ("labels", "annotations"):
+        assert written["metadata"].get(kind, {}) == labels.get(kind, {})
     assert written["spec"] == plain("--eager")["spec"]
     assert platform.added_fields(CANDIDATE, platform.read()) == ()  # and so recorded without them
 
