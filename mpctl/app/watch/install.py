@@ -18,7 +18,6 @@ from mpctl.errors import InputError
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.access.calls import WATCH, needs
 from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles_of
-from mpctl.platform.kubernetes.speculation_status import definition
 from mpctl.watch.watch_policy import WatchPolicy
 
 PORT = 9464
@@ -43,7 +42,7 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
     rows = (*needs("operator" if policy.fall_back else "reader"), *WATCH)
     subject = Subject("ServiceAccount", name, home)
     roles = roles_of(rows, f"{_NAME}.{home}", watched, to=(subject,), secrets=request.secrets)
-    namespace, *others = _base({_NAME: name, WATCH_HOME: home})
+    definition, namespace, *others = _base({_NAME: name, WATCH_HOME: home})
     found = {record["kind"]: record for record in others}
     found["Role"]["rules"][1]["resourceNames"] = [lease_of(watched)]
     found["ConfigMap"]["data"] = {_POLICY_FILE: policy_text}
@@ -52,7 +51,7 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
     if "podmonitor" in request.without:
         others.remove(found["PodMonitor"])
     # A namespace with other users exists already, and has labels of its own.
-    return (definition(), *([] if request.shared_home else [namespace]), *roles, *others)
+    return (definition, *([] if request.shared_home else [namespace]), *roles, *others)
 
 
 def _base(names: dict[str, str]) -> list[Json]:

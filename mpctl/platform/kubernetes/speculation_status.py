@@ -84,58 +84,6 @@ class StatusWriter:
         return self._known[key]
 
 
-def definition() -> Json:
-    """The CustomResourceDefinition."""
-    text, number = {"type": "string"}, {"type": "integer", "format": "int64"}
-    condition = _object(
-        dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), text)
-        | {"observedGeneration": number}
-    )
-    condition["required"] = ["type", "status"]
-    conditions = {"type": "array", "items": condition, "x-kubernetes-list-type": "map"}
-    conditions["x-kubernetes-list-map-keys"] = ["type"]
-    named = ("signal", "message", "reference", "decision", "command", "spec")
-    status = _object(
-        dict.fromkeys(named, text)
-        | {"pays": {"type": "boolean"}, "observedGeneration": number, "conditions": conditions}
-    )
-    schema = _object({"spec": _object({"service": text}), "status": status})
-    columns = [
-        _column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
-        _column("Signal", ".status.signal"),
-        _column("Pays", ".status.pays", "boolean"),
-        _column("Message", ".status.message"),
-    ]
-    kind = SPECULATION_STATUS
-    version = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": columns,
-    }
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": kind.resource, "labels": _LABELS},
-        "spec": {
-            "group": kind.group,
-            "scope": "Namespaced",
-            "names": {"kind": kind.name, "plural": kind.plural, "singular": kind.name.lower()},
-            "versions": [version],
-        },
-    }
-
-
-def _object(properties: Json) -> Json:
-    return {"type": "object", "properties": properties}
-
-
-def _column(name: str, path: str, kind: str = "string") -> Json:
-    return {"name": name, "type": kind, "jsonPath": path}
-
-
 def since(
     conditions: Sequence[Mapping[str, str]], before: Sequence[Mapping[str, str]], now: str
 ) -> list[Json]:
