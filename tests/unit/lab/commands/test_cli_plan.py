@@ -318,6 +318,35 @@ def test_a_model_that_many_serve_has_a_figure_by_its_name(cli, name):
 
 
 @pytest.mark.parametrize(
+    ("model", "gpu", "gpus"),
+    [
+        ("meta-llama/Llama-3.3-70B-Instruct", "H200", 2),
+        ("zai-org/GLM-4.5-Air", "H100", 4),
+        ("Qwen/Qwen3-8B", "L4", 1),
+    ],
+)
+def test_a_planned_model_gets_as_many_gpus_as_hold_it_and_the_plan_says_so(cli, model, gpu, gpus):
+    words = ("--spec", "ngram", "--gpu", gpu, "--traffic", "edits", "-o", "json")
+    record = json.loads(cli("plan", model, *words).out)
+    (method,) = record["methods"]
+    assert method["best"], method
+    assert method["needs"]["gpus"] == gpus
+    assumed = [note for note in record["notes"] if "--tensor-parallel-size" in note]
+    assert [f"--tensor-parallel-size={gpus} assumed" in note for note in assumed] == [True] * (
+        gpus > 1
+    )
+    assert "requests-lost" not in {finding["id"] for finding in method["findings"]}
+
+
+def test_a_model_that_is_not_known_names_the_nearest(cli):
+    done = cli(
+        "plan", "zai-org/GLM-4.7-Air", "--spec", "ngram", "--gpu", "H200", "--traffic", "edits"
+    )
+    text = " ".join((done.out + done.err).split())
+    assert "the nearest that are known: zai-org/GLM-4.5-Air" in text
+
+
+@pytest.mark.parametrize(
     ("model", "method", "gpu", "arguments", "reason"),
     [
         (
