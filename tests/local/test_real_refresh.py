@@ -13,25 +13,7 @@ from mpctl.lab.drafts.card import card_of
 from .conftest import DEMO, LAX, ROOT, real_service
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(3600)]
-SUCCESSOR = (
-    "--steps",
-    "300",
-    "--lr",
-    "1e-2",
-    "--seed",
-    "1",
-)  # its answers end, as those of the model before it
 LOAD = ("--requests", "6", "--repeats", "8", "--max-tokens", "160")
-
-
-@pytest.fixture(scope="module")
-def successor(tmp_path_factory):
-    """The next version of the demo's target: a fine-tune that answers as well, for which the head is stale."""
-    out = tmp_path_factory.mktemp("successor") / "model"
-    start = ("--start", str(DEMO / "model"), "--tokenizer", str(DEMO / "model"))
-    program = [sys.executable, str(DEMO / "train.py"), *start, *SUCCESSOR, "--out", str(out)]
-    subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
-    return out
 
 
 @pytest.fixture
@@ -46,7 +28,7 @@ def traffic(tmp_path, monkeypatch):
     return path
 
 
-def test_a_stale_head_is_trained_anew_and_serves_again(tmp_path, successor, traffic):
+def test_a_stale_head_is_trained_anew_and_serves_again(tmp_path, traffic):
     target = tmp_path / "target"
     target.symlink_to(DEMO / "model")
     with real_service(target) as tool:
@@ -72,7 +54,7 @@ def test_a_stale_head_is_trained_anew_and_serves_again(tmp_path, successor, traf
             "--fault",
             "stale-head",
             "--newer-target",
-            str(successor),
+            str(DEMO / "next"),
             "--refresh",
             str(traffic),
         )

@@ -44,7 +44,9 @@ def read_prompts(name: str) -> list[str]:
     return [row["prompt"] for row in rows]
 
 
-@pytest.mark.parametrize("model", ["model", "draft", "tools", "eagle3", "medusa", "p-eagle", "mtp"])
+@pytest.mark.parametrize(
+    "model", ["model", "next", "draft", "tools", "eagle3", "medusa", "p-eagle", "mtp"]
+)
 def test_checksums_cover_and_match_every_model_file(model: str) -> None:
     listed = {}
     for line in (DEMO / model / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
@@ -57,7 +59,7 @@ def test_checksums_cover_and_match_every_model_file(model: str) -> None:
     needed = {"config.json", "model.safetensors"}
     assert needed | (
         set()
-        if model not in ("model", "draft", "tools")
+        if model not in ("model", "next", "draft", "tools")
         else {"tokenizer.json", "chat_template.jinja"}
     ) <= set(listed)
 

@@ -211,9 +211,14 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         )
     notes = (*notes, *_runtime_findings(target.service), *source.path_findings())
     if draft.missing:
-        reason = f"the engine would not find the draft: {source.paths}"
-        todo = "name a directory with a config.json, or a repository of the hub"
-        notes = (*notes, Finding("draft-missing", "refuse", reason, "this machine's files", todo))
+        missing = Finding(
+            "draft-missing",
+            "refuse",
+            f"the engine would not find the draft: {source.paths}",
+            "this machine's files",
+            "name a directory with a config.json, or a repository of the hub",
+        )
+        notes = (*notes, missing)
     if findings := annex.find("card-findings"):
         notes = (*notes, *findings(source, spec.draft, target.service, load.prompts))
     asks_gpu = (

@@ -112,7 +112,7 @@ class UnservedModel(FileSource):
     It is called SERVICE, as printed commands name what the reader fills in, and no pod of it can lose a request."""
 
     def __init__(self, model: str, gpus: int = 1) -> None:
-        arguments = ["--model", model, *([f"--tensor-parallel-size={gpus}"] if gpus > 1 else [])]
+        arguments = ["--model", model, f"--tensor-parallel-size={gpus}"]
         engine = {"name": "vllm", "image": "vllm/vllm-openai", "args": arguments}
         manifest = {
             "apiVersion": "apps/v1",

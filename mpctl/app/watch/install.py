@@ -43,13 +43,13 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
     subject = Subject("ServiceAccount", name, home)
     roles = roles_of(rows, f"{_NAME}.{home}", watched, to=(subject,), secrets=request.secrets)
     definition, namespace, *others = _base({_NAME: name, WATCH_HOME: home})
-    found = {record["kind"]: record for record in others}
-    found["Role"]["rules"][1]["resourceNames"] = [lease_of(watched)]
-    found["ConfigMap"]["data"] = {_POLICY_FILE: policy_text}
-    _configure(found["Deployment"]["spec"]["template"]["spec"]["containers"][0], request)
-    found["NetworkPolicy"]["spec"]["ingress"] = _ingress(request.allow_from)
+    by_kind = {record["kind"]: record for record in others}
+    by_kind["Role"]["rules"][1]["resourceNames"] = [lease_of(watched)]
+    by_kind["ConfigMap"]["data"] = {_POLICY_FILE: policy_text}
+    _configure(by_kind["Deployment"]["spec"]["template"]["spec"]["containers"][0], request)
+    by_kind["NetworkPolicy"]["spec"]["ingress"] = _ingress(request.allow_from)
     if "podmonitor" in request.without:
-        others.remove(found["PodMonitor"])
+        others.remove(by_kind["PodMonitor"])
     # A namespace with other users exists already, and has labels of its own.
     return (definition, *([] if request.shared_home else [namespace]), *roles, *others)
 
@@ -59,7 +59,7 @@ def _base(names: dict[str, str]) -> list[Json]:
     import yaml
 
     text = (resources.files("mpctl.app.watch") / "base.yaml").read_text(encoding="utf-8")
-    return list(yaml.safe_load_all(re.sub("|".join(names), lambda found: names[found[0]], text)))
+    return list(yaml.safe_load_all(re.sub("|".join(names), lambda match: names[match[0]], text)))
 
 
 def name_of(watched: str | None) -> str:

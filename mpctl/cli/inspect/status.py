@@ -61,19 +61,13 @@ def _show_once(context: CliContext, place: Place, name: str | None, *, everywher
     text = describe(context, place, name, everywhere=everywhere, leftovers=leftovers)
     if text:
         terminal.result(text)
-    elif place.platform == "local" and (everywhere or not place.namespace):
+    elif place.platform == "local" and not place.namespace:
         terminal.note("no service is up on this machine")
         terminal.next_command(commands.line("local", "up", "-f", "MANIFEST"))
     else:
-        where = (
-            f"in namespace {context.place.namespace}"
-            if context.place.namespace
-            else "in this namespace"
-        )
-        every = commands.line("status", "-A")
-        terminal.note(
-            "no service found" + ("" if everywhere else f" {where}; '{every}' shows all namespaces")
-        )
+        where = f"namespace {place.namespace}" if place.namespace else "this namespace"
+        elsewhere = f" in {where}; '{commands.line('status', '-A')}' shows all namespaces"
+        terminal.note("no service found" + elsewhere * (not everywhere))
     for leftover in leftovers:
         terminal.warn(leftover.text)
     for orphan in find_orphans(place):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 SPECULATIVE = "--speculative-config"
@@ -25,38 +26,8 @@ ALIASES: Mapping[str, str] = MappingProxyType({
     "-ac": "--attention-config", "-dc": "--diffusion-config", "-asc": "--api-server-count",
 })  # fmt: skip
 
-BOOLEANS = frozenset((
-    "--trust-remote-code", "--allow-deprecated-quantization", "--enforce-eager", "--disable-sliding-window",
-    "--disable-cascade-attn", "--skip-tokenizer-init", "--enable-prompt-embeds", "--enable-sleep-mode",
-    "--use-tqdm-on-load", "--numa-bind", "--data-parallel-hybrid-lb", "--data-parallel-external-lb",
-    "--data-parallel-multi-port-external-lb", "--enable-expert-parallel", "--enable-ep-weight-filter",
-    "--enable-dbo", "--enable-elastic-ep", "--enable-eplb", "--disable-nccl-for-dp-synchronization",
-    "--ray-workers-use-nsight", "--disable-custom-all-reduce", "--enable-prefix-caching",
-    "--kv-sharing-fast-prefill", "--language-model-only", "--enable-mm-embeds", "--mm-encoder-only",
-    "--interleave-mm-strings", "--skip-mm-profiling", "--enable-lora", "--enable-tower-connector-lora",
-    "--fully-sharded-loras", "--specialize-active-lora", "--enable-lora-bias", "--kv-cache-metrics",
-    "--cudagraph-metrics", "--enable-layerwise-nvtx-tracing", "--enable-mfu-metrics",
-    "--enable-logging-iteration-details", "--enable-chunked-prefill", "--disable-chunked-mm-input",
-    "--scheduler-reserve-full-isl", "--disable-hybrid-kv-cache-manager", "--async-scheduling",
-    "--enable-flashinfer-autotune", "--disable-log-stats", "--aggregate-engine-logging", "--enable-log-requests",
-    "--disable-log-requests", "--enable-auto-tool-choice", "--enable-reasoning", "--allow-credentials",
-    "--return-tokens-as-token-ids", "--disable-frontend-multiprocessing", "--enable-request-id-headers",
-    "--disable-fastapi-docs", "--enable-prompt-tokens-details", "--enable-server-load-tracking",
-    "--enable-force-include-usage", "--enable-tokenizer-info-endpoint", "--enable-log-outputs",
-    "--log-error-stack", "--disable-uvicorn-access-log",
-    "--enable-ssl-refresh", "--headless", "--exclude-tools-when-tool-choice-none", "--disable-async-output-proc",
-    "--use-v2-block-manager", "--multi-step-stream-outputs", "--enable-multimodal-encoder-data-parallel",
-    "--calculate-kv-scales", "--trust-request-chat-template", "--enable-offline-docs", "--help",
-    "--cohere-is-reasoning-model", "--dcp-q-replicate", "--enable-batch-sharded-sampling",
-    "--enable-cumem-allocator", "--enable-fault-tolerance", "--enable-flash-late-interaction", "--enable-hc-sp",
-    "--enable-log-deltas", "--enable-mamba-cache-stochastic-rounding",
-    "--enable-mamba-shared-prefix-checkpoint", "--enable-mixed-moe-lora-format", "--enable-moe-shared-loras",
-    "--enable-nccl-comm-suspend", "--enable-per-request-metrics", "--enable-return-routed-experts",
-    "--enable-scale-out", "--enable-shm-tensor-arena", "--enable-trace-replay", "--fail-on-environ-validation",
-    "--grpc", "--jit-monitor-verbose", "--long-prefill-token-threshold-adaptive", "--mm-device-do-normalize",
-    "--return-sampling-mask", "--sleep-mode-offload-cudagraph", "--swa-bounded-replay", "--tokens-only",
-    "--trust-request-mm-kwargs", "--use-fp64-gumbel", "--use-replayssm", "--monokernel",
-))  # fmt: skip
+# Flags that take no value, of every release that methods are known of; tests/contracts compare them with vLLM's parser.
+BOOLEANS = frozenset(Path(__file__).with_name("switches.txt").read_text("utf-8").split())
 
 # Flags that take every word up to the next flag.
 _MANY = frozenset((

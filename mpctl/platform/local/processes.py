@@ -5,6 +5,8 @@ environment. An engine is orphaned when its service is not up, does not list it,
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -20,6 +22,7 @@ from mpctl.records import Record
 
 STATE_VARIABLE = "MPCTL_STATE_DIR"
 ARM_VARIABLE = "MPCTL_ARM"
+_SEGMENT = re.compile(r"(?m) (/dev/shm/psm_\w+)$")  # multiprocessing.shared_memory
 
 
 def identify(pid: int) -> Process | None:
@@ -76,13 +79,15 @@ def memory_of(process: Process | None) -> int:
 
 
 def stop_group(process: Process | None, *, grace_s: float = 10.0) -> None:
-    """End an engine and its process group: SIGTERM, then SIGKILL after ``grace_s``.
+    """End an engine and its process group: SIGTERM, then SIGKILL after ``grace_s``. The shared memory that it mapped is
+    removed: vLLM unlinks none once its API server got SIGTERM.
 
     If the leader has already ended, its remaining children are ended too. An empty group is no error.
     """
     if process is None:
         return
     members = _group(process.pid)
+    segments = {segment for member in members for segment in _segments(member)}
     leader = alive(process)
     if leader is not None:
         members = [leader, *(m for m in members if m.pid != leader.pid)]
@@ -97,6 +102,16 @@ def stop_group(process: Process | None, *, grace_s: float = 10.0) -> None:
         with suppress(psutil.NoSuchProcess):
             member.kill()
     psutil.wait_procs(survivors, timeout=5.0)
+    for segment in segments:
+        Path(segment).unlink(missing_ok=True)
+
+
+def _segments(member: psutil.Process) -> list[str]:
+    """The segments of Python's shared memory that a process maps."""
+    try:
+        return _SEGMENT.findall(Path(f"/proc/{member.pid}/maps").read_text())
+    except OSError:  # it has ended
+        return []
 
 
 def marked(environment: Mapping[str, str], state_dir: str, tag: str) -> dict[str, str]:
@@ -212,6 +227,10 @@ def stop_orphans() -> tuple[Orphan, ...]:
     orphans = find_orphans()
     for orphan in orphans:
         stop_group(identify(orphan.pid))
+        namespace, name, arm_id = orphan.arm.split("/")
+        shutil.rmtree(
+            state_root() / "local" / namespace / name / "arms" / arm_id, ignore_errors=True
+        )
     return orphans
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -168,6 +169,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 TICK_S = 0.25
+_SOCKETS_FIT = 70  # characters of a directory: a socket's path has at most 107, its name in vLLM 36
 MAX_PAUSE_S = 60.0
 
 
@@ -279,6 +281,13 @@ class Supervisor:
             return ObservedArm("Failed", None, error.message, restarts=restarts)
         log = self._log(arm_id)
         log.parent.mkdir(exist_ok=True, mode=0o700)
+        temporary = log.with_suffix("")
+        if len(str(temporary)) < _SOCKETS_FIT:
+            temporary.mkdir(exist_ok=True)
+            environment |= {
+                "TMPDIR": str(temporary),
+                "TORCHINDUCTOR_CACHE_DIR": str(state_root() / "inductor"),
+            }
         # Written first: a supervisor that dies between the start and the report would leave an engine nobody knows of.
         self._arms[arm_id] = ObservedArm("Starting", None, "starting", restarts=restarts)
         self._report()
@@ -325,6 +334,7 @@ class Supervisor:
         child = self._children.pop(arm_id, None)
         if child is not None:
             await asyncio.to_thread(child.wait)
+        shutil.rmtree(self._log(arm_id).with_suffix(""), ignore_errors=True)
 
     async def _stop_all(self) -> None:
         await asyncio.gather(*(self._stop(arm_id) for arm_id in list(self._arms)))

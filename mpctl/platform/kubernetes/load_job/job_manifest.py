@@ -69,8 +69,10 @@ _USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile")
 _GROUPS = ("supplementalGroups", "fsGroup")
 # The API server writes the Job's uid and name into these.
 _OWN_LABELS = (
-    *("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
-    *("controller-uid", "job-name"),
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+    "controller-uid",
+    "job-name",
 )
 # Admission gives these to every pod.
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -298,40 +300,18 @@ VARIABLES = {
     "container": "dyn(object.spec.template.spec.containers[0])",
 }
 _JOB = (
-    *(
-        "template",
-        "completionMode",
-        "completions",
-        "parallelism",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-    ),
-    *("activeDeadlineSeconds", "suspend", "selector", "manualSelector", "podReplacementPolicy"),
-)
+    "template", "completionMode", "completions", "parallelism", "backoffLimit", "ttlSecondsAfterFinished",
+    "activeDeadlineSeconds", "suspend", "selector", "manualSelector", "podReplacementPolicy",
+)  # fmt: skip
 _POD = (
-    *(
-        "containers",
-        "volumes",
-        "restartPolicy",
-        "terminationGracePeriodSeconds",
-        "automountServiceAccountToken",
-    ),
-    *("enableServiceLinks", "tolerations", "affinity", "securityContext"),
-    *("imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerName", "dnsPolicy"),
-)
+    "containers", "volumes", "restartPolicy", "terminationGracePeriodSeconds", "automountServiceAccountToken",
+    "enableServiceLinks", "tolerations", "affinity", "securityContext", "imagePullSecrets", "nodeSelector",
+    "runtimeClassName", "schedulerName", "dnsPolicy",
+)  # fmt: skip
 _CONTAINER = (
-    *(
-        "name",
-        "image",
-        "imagePullPolicy",
-        "command",
-        "workingDir",
-        "env",
-        "resources",
-        "securityContext",
-    ),
-    *("volumeMounts", "terminationMessagePath", "terminationMessagePolicy"),
-)
+    "name", "image", "imagePullPolicy", "command", "workingDir", "env", "resources", "securityContext", "volumeMounts",
+    "terminationMessagePath", "terminationMessagePolicy",
+)  # fmt: skip
 _SECURITY = (*_USER, "allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities")
 _LABELS = (
     *names.labels("", names.LOAD),

@@ -392,7 +392,8 @@ class LiveService:
         """Restore the deploymentStrategy that a change replaced for its duration."""
         for _ in range(_TRIES):
             live = self.require()
-            if self._is_exact(live, arm) or not self.is_arm(live, arm):
+            # With its own strategy already, or another manifest.
+            if self.added_fields(arm, text_of(live)) is not None or not self.is_arm(live, arm):
                 return
             if self._replace(live, arm.manifest, (arm,)):
                 return
@@ -401,10 +402,6 @@ class LiveService:
     def _unwritten(self) -> MpctlError:
         hint = "run the same command again to resume"
         return MpctlError(f"{self.title} could not be written in {_TRIES} tries", hint=hint)
-
-    def _is_exact(self, live: Json, arm: Arm) -> bool:
-        """Return whether the object is ``arm`` with its own strategy, not that of a change."""
-        return self.added_fields(arm, text_of(live)) is not None
 
     def _serves(self, live: Json) -> bool:
         workload = self._reader.workload(live)

@@ -48,7 +48,7 @@ def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
 
 
 def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
-    from mpctl.app.change.resolve import read_facts
+    from mpctl.app.change.resolve import Checkpoint, read_facts
     from mpctl.platform import checkpoints
 
     class Live:
@@ -66,7 +66,7 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
     assert read_facts(Live(), "pvc://org/t", listing=None, ask_hub=True)[1].startswith(
         "pvc://org/t was not read: no path"
     )
-    assert read_facts(Live(), None, listing=None, ask_hub=True) == (None, None)
+    assert read_facts(Live(), None, listing=None, ask_hub=True) == Checkpoint()
     _, why = read_facts(Live(), "hf://org/t", listing=None, ask_hub=False)
     assert asked == [("org/t", "v2"), ("org/t", "main"), ("org/t", "abc")]
     assert "without asking a hub" in why
