@@ -67,7 +67,7 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
         "pvc://org/t was not read: no path"
     )
     assert read_facts(Live(), None, listing=None, ask_hub=True) == Checkpoint()
-    _, why = read_facts(Live(), "hf://org/t", listing=None, ask_hub=False)
+    why = read_facts(Live(), "hf://org/t", listing=None, ask_hub=False).unread
     assert asked == [("org/t", "v2"), ("org/t", "main"), ("org/t", "abc")]
     assert "without asking a hub" in why
 
