@@ -1,6 +1,10 @@
 """A rollout on services with users: a copy of the baseline is measured beside the candidate, and users lose nothing."""
 
 import itertools
+import json
+import random
+import re
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +18,6 @@ from .test_journey_deployment import DEPLOYMENT, SERVICE
 from .test_request_path import own_route
 
 TOKEN_S = 0.02
-QUESTION = " ".join(f"word{number}" for number in range(40))
 QUICK = (
     "--requests",
     "4",
@@ -33,9 +36,10 @@ class Users:
     """Send ``rate`` requests per second, each whether or not the ones before were answered. ``echoed``: a scripted
     engine answers with the question; a real one with any text."""
 
-    def __init__(self, cluster, host, model, rate, echoed=True):
-        self._ask = lambda: ask(cluster.gateway.url, QUESTION, model, Host=host)
-        self._echoed = echoed
+    def __init__(self, cluster, host, model, rate, echoed=True, words=lambda: 40):
+        """``words``: of a question, and so of an answer."""
+        self._ask = lambda question: ask(cluster.gateway.url, question, model, Host=host)
+        self._echoed, self._words = echoed, words
         self._rate, self._ended = rate, threading.Event()
         self.answered, self.failed, self.times = 0, [], []
 
@@ -59,9 +63,10 @@ class Users:
 
     def _one(self):
         began = time.monotonic()
+        question = " ".join(f"word{number}" for number in range(self._words()))
         try:
-            answer = self._ask()
-            assert answer == QUESTION if self._echoed else answer
+            answer = self._ask(question)
+            assert answer == question if self._echoed else answer
         except (OSError, AssertionError) as error:
             self.failed.append(repr(error))
         else:
@@ -76,11 +81,14 @@ def spare(cluster):
     cluster.remove_node(name)
 
 
-def serve(cluster, namespace, kind, slow):
+def serve(cluster, namespace, kind, slow, token_s=TOKEN_S, stop_s=1):
     """Deploy the service behind a route of its users. ``slow``: how much longer a speculating engine takes, which
     commits two tokens in each step. Returns the service's name and the users' host."""
     cluster.pods.rule(
-        lambda pod: {"stop_s": 1, "script": {"token_s": TOKEN_S, "speculating": {"slow": slow}}}
+        lambda pod: {
+            "stop_s": stop_s,
+            "script": {"token_s": token_s, "speculating": {"slow": slow}},
+        }
     )
     if kind == "deployment":
         for text in (CLAIM, SERVICE, DEPLOYMENT):
@@ -116,3 +124,36 @@ def test_a_copy_of_the_baseline_is_measured_while_users_stay_on_the_service(
     assert {arm["device"] for arm in report["conditions"].values()} == {"NVIDIA L4"}
     (note,) = (note for note in report["notes"] if "copy of the baseline" in note)
     assert "users send" in note
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("spare")
+@pytest.mark.parametrize("kind", ["deployment", "inferenceservice"])
+def test_few_prompts_promote_at_no_tenth_of_the_users_load(
+    cluster, namespace, mpctl, tmp_path, capsys, kind
+):
+    """Users at 5/s whose streams last 2 to 10 s, and 64 prompts: enough for a few at once."""
+    (tmp_path / "policy.yaml").write_text(ANY_SPEED)
+    prompts = tmp_path / "mine.jsonl"
+    prompts.write_text(
+        "".join(json.dumps({"prompt": f"question {n} about many things"}) + "\n" for n in range(64))
+    )
+    name, host = serve(cluster, namespace, kind, slow=1.1, token_s=0.1, stop_s=12)
+    words = ("rollout", name, "--spec", "ngram", "--policy", str(tmp_path / "policy.yaml"))
+    words = (*words, "--prompts", f"mine={prompts}", "--max-tokens", "12", "--load", "local")
+    drawn = random.Random(1)
+    with Users(cluster, host, name, rate=5, words=lambda: drawn.randint(20, 100)) as users:
+        time.sleep(15)  # until as many are in flight as it will be
+        held = mpctl(*words, code=6)
+        assert re.search(r"\[users-load\] users keep .* in flight", held.stderr), held.stderr
+        promoted = mpctl(*words, "--ignore", "users-load")
+        watched = mpctl("watch", name, "--once", code=None)
+        history = mpctl("history", name)
+        rolled_back = mpctl("rollback", name)
+    with capsys.disabled():
+        sys.stdout.write(
+            f"\n{kind}: {users.answered} answered, {len(users.failed)} lost\n{held.stdout}{held.stderr}"
+            f"{promoted.stdout}\n{watched.stdout}{watched.stderr}\n{history.stdout}\n{rolled_back.stdout}"
+        )
+    assert "promoted: service" in promoted.stderr
+    nothing_left(namespace, name)
