@@ -65,8 +65,8 @@ def _show_once(context: CliContext, place: Place, name: str | None, *, everywher
         terminal.note("no service is up on this machine")
         terminal.next_command(commands.line("local", "up", "-f", "MANIFEST"))
     else:
-        where = f"namespace {place.namespace}" if place.namespace else "this namespace"
-        elsewhere = f" in {where}; '{commands.line('status', '-A')}' shows all namespaces"
+        where = f" in namespace {place.namespace}" if place.namespace else ""
+        elsewhere = f"{where}; '{commands.line('status', '-A')}' shows all namespaces"
         terminal.note("no service found" + elsewhere * (not everywhere))
     for leftover in leftovers:
         terminal.warn(leftover.text)

@@ -168,7 +168,12 @@ def _sync_directory(path: Path) -> None:
 
 
 _LOG_BYTES = 65_536
-_LINE_CHARACTERS = 160
+# What vLLM 0.32 writes at the beginning of each phase of its start.
+_PHASES = {
+    "Starting to load model": "loading weights",
+    "Loading drafter model": "loading the draft",
+    "KV cache size": "warming up",
+}
 
 
 def log_path(directory: Path, arm_id: str) -> Path:
@@ -187,14 +192,11 @@ def log_end(log: Path) -> str:
         return without_requests(file.read().decode(errors="replace"))
 
 
-def last_log_line(log: Path) -> str:
-    """The last line of a log that says something, without the logger's prefix."""
+def start_phase(log: Path) -> str:
+    """What an engine that starts is doing, by the words of its log that came last."""
     try:
-        lines = log_end(log).splitlines()
+        text = log_end(log)
     except FileNotFoundError:
         return ""
-    for line in reversed(lines):
-        text = line.split("] ", 1)[-1].strip()
-        if text:
-            return text[:_LINE_CHARACTERS]
-    return ""
+    position, phase = max((text.rfind(words), phase) for words, phase in _PHASES.items())
+    return phase if position >= 0 else "starting"

@@ -53,8 +53,8 @@ from mpctl.platform.local.engine import (
 from mpctl.platform.local.in_engine.listeners import listener_of, require_this_user
 from mpctl.platform.local.processes import alive, identify, marked, stop_group, tagged
 from mpctl.platform.local.state_files import (
-    last_log_line,
     log_path,
+    start_phase,
     state_root,
     try_lock,
     write_json,
@@ -246,7 +246,7 @@ class Supervisor:
             if await asyncio.to_thread(_healthy, arm.port):
                 return replace(observed, phase="Ready", message="")
             return replace(
-                observed, message=_foreign_listener(arm.port) or last_log_line(self._log(arm_id))
+                observed, message=_foreign_listener(arm.port) or start_phase(self._log(arm_id))
             )
         code = self._exit_code(arm_id)
         if observed.phase in ("Starting", "Ready") and observed.process is not None:

@@ -24,11 +24,11 @@ from mpctl.platform.local.desired import (
 )
 from mpctl.platform.local.processes import alive, arguments_of, identify, stop_group
 from mpctl.platform.local.state_files import (
-    last_log_line,
     locked,
     read_json,
     service_dir,
     service_dirs,
+    start_phase,
     state_root,
     try_lock,
     write_json,
@@ -292,34 +292,26 @@ def test_a_service_that_is_not_up_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("log", "words"),
+    ("log", "phase"),
     [
-        ("", ""),
-        ("\n \n", ""),
-        ("one\ntwo\n", "two"),
-        ("one\n\n\n", "one"),
+        ("", "starting"),
+        ("Triton is installed, but doesn't include CPU backend.\n", "starting"),
         (
-            "(EngineCore pid=7) INFO 11-21 01:19:08 [core.py:12] Loading weights\n",
-            "Loading weights",
+            "(Worker pid=7) INFO [gpu_model_runner.py:68] Starting to load model m...\n",
+            "loading weights",
         ),
-        ("(APIServer pid=7) INFO 11-21 [a.py:1] \n", ""),
-        ("ValueError: bad\nINFO [core.py:12] \n", "ValueError: bad"),
-        ("no line end", "no line end"),
-        ("x" * 500, "x" * 160),
-        ("first\n" + "y" * 5000 + "\nlast é\n", "last é"),
+        ("Starting to load model m...\nLoading drafter model...\nshards: 0%", "loading the draft"),
+        ("Starting to load model m...\nINFO GPU KV cache size: 1,024 tokens\n", "warming up"),
+        # A restart appends to the log of the start before it.
+        ("GPU KV cache size: 1,024 tokens\nStarting to load model m...\n", "loading weights"),
+        ("é" * 90_000 + "\nStarting to load model m\nend", "loading weights"),
     ],
 )
-def test_last_words(tmp_path, log, words):
+def test_a_start_is_told_by_its_phase_and_not_by_the_engines_noise(tmp_path, log, phase):
     path = tmp_path / "arm.log"
     path.write_text(log, encoding="utf-8")
-    assert last_log_line(path) == words
-
-
-def test_last_words_of_a_log_cut_amid_a_character(tmp_path):
-    path = tmp_path / "arm.log"
-    path.write_bytes("é".encode() * 3000 + b"\nend \xff\n")
-    assert last_log_line(path) == "end \ufffd"
-    assert last_log_line(tmp_path / "none.log") == ""
+    assert start_phase(path) == phase
+    assert start_phase(tmp_path / "none.log") == ""
 
 
 def test_a_process_is_told_by_its_pid_and_its_start():

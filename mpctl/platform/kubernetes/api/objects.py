@@ -77,8 +77,9 @@ def keep_labels(record: Json, before: JsonView, now: JsonView) -> None:
     for kind in _LABELS:
         old, new, mine = (item["metadata"].get(kind) or {} for item in (before, now, record))
         changed = {k: v for k, v in new.items() if old.get(k) != v}
-        labels = {k: v for k, v in (mine | changed).items() if k in new or k not in old}
-        record["metadata"][kind] = labels
+        record["metadata"][kind] = {
+            k: v for k, v in (mine | changed).items() if k in new or k not in old
+        }
 
 
 def _by_name(value: Any) -> Json | None:
