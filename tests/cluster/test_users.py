@@ -138,11 +138,11 @@ def test_few_prompts_promote_at_no_tenth_of_the_users_load(
     prompts.write_text(
         "".join(json.dumps({"prompt": f"question {n} about many things"}) + "\n" for n in range(64))
     )
-    name, host = serve(cluster, namespace, kind, slow=1.1, token_s=0.1, stop_s=12)
+    name, host = serve(cluster, namespace, kind, slow=1.1, token_s=0.2, stop_s=12)
     words = ("rollout", name, "--spec", "ngram", "--policy", str(tmp_path / "policy.yaml"))
     words = (*words, "--prompts", f"mine={prompts}", "--max-tokens", "12", "--load", "local")
     drawn = random.Random(1)
-    with Users(cluster, host, name, rate=5, words=lambda: drawn.randint(20, 100)) as users:
+    with Users(cluster, host, name, rate=5, words=lambda: drawn.randint(10, 50)) as users:
         time.sleep(15)  # until as many are in flight as it will be
         held = mpctl(*words, code=6)
         assert re.search(r"\[users-load\] users keep .* in flight", held.stderr), held.stderr
