@@ -63,6 +63,6 @@ class BenchRequest:
         "--run",
         type=File,
         metavar="FILE",
-        help="File for the measurement (default: bench-ID.json.gz in this directory).",
+        help="Measurement file (default: bench-ID.json.gz).",
     )
     ready_timeout_s: float = timeout_option("10m")

@@ -106,7 +106,7 @@ class RbacRequest:
         "--allow-in-job",
         multiple=True,
         metavar="KIND:NAME",
-        help="With --admission-policy: toleration, pull-secret, runtime-class or scheduler of load Jobs; repeatable.",
+        help="With --admission-policy: pull-secret, toleration, runtime-class or scheduler of load Jobs; repeatable.",
     )
 
 

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from mpctl.app.option import AboveZero, File, Whole, group, option
 from mpctl.app.requests import SigningRequest, SpeculationRequest
-
-_speculation = partial(option, section="Speculation")
-_measurement = partial(option, section="Measurement")
-_traffic = partial(option, section="Traffic")
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,6 @@ FIDELITIES = ("quick", "full", "off")  # experiment.answer_sets.FIDELITIES
 _PATH_WARNINGS = ("answers-cut", "requests-lost", "no-disruption-budget")
 
 
-_arms = partial(option, section="Arms")
-
-
 _speculation = partial(option, section="Speculation")
 
 
@@ -75,7 +72,7 @@ def _dry_run() -> Any:
         type=DryRun,
         default="none",
         unused=DryRun.NONE,
-        help="Check and print the change, do nothing; server needs a cluster.",
+        help="Print the change, do nothing.",
     )
 
 
@@ -204,7 +201,7 @@ class SpeculationRequest:
         help="vLLM's release, such as 0.32.0 (default: by the image, its labels, or the running engine).",
     )
     gpu: str | None = _draft(
-        "--gpu", metavar="NAME", help="GPU to estimate the KV pool for: L4, H100-SXM, ..."
+        "--gpu", metavar="NAME", help="GPU, to estimate the KV pool: L4, H100-SXM."
     )
     staging: StagingRequest = group(StagingRequest)
 
@@ -351,7 +348,7 @@ class TrafficRequest:
         "--users-share",
         type=Whole(1, 100),
         metavar="PERCENT",
-        help="Consent that so many of the users' requests meet the candidate while it is measured.",
+        help="Share of users' requests that may meet the candidate while it is measured.",
     )
     users_window_s: float = _traffic(
         "--users-window",
@@ -432,7 +429,7 @@ class RolloutRequest:
         "--strategy",
         type=("auto", *STRATEGIES),
         default="auto",
-        help="Second engine next to the first, or one at a time.",
+        help="Two engines, or one at a time.",
     )
     accept_downtime: bool = _downtime()
     force: bool = _execution(

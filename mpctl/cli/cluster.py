@@ -177,7 +177,7 @@ def connect(context: CliContext, /, request: ConnectRequest) -> None:
       export KUBECONFIG=serving.kubeconfig:~/.kube/config
 
     --context names its entries (default: CLUSTER), --namespace the namespace that kubectl starts in. kubectl then asks
-    `mpctl credential` for a short-lived token at each call.
+    `mpctl credential` for a token at each call.
     """
     from mpctl.app.cluster.clouds import kubeconfig
 

@@ -39,6 +39,7 @@ SECTIONS = (
     "Output",
     "Global",
 )
+_EVERY = "every option"  # in the meta data of a call: --help-all
 _COLUMN = 26  # width of the options' names; a longer name has a line of its own
 
 OUTPUT = Option(
@@ -79,11 +80,16 @@ def formats_option(*formats: str, text: str) -> Option:
 
 
 def command(
-    name: str, *parameters: Parameter, shared: bool = True, hidden: bool = False
+    name: str,
+    *parameters: Parameter,
+    common: str = "",
+    shared: bool = True,
+    hidden: bool = False,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A command of the function below. It is called with the :class:`CliContext` of this call, with ``request``, where
-    the class of one is among the parameters, and with the values of the other parameters by name. ``shared``: the
-    command takes the shared options, too."""
+    the class of one is among the parameters, and with the values of the other parameters by name. ``common``: the
+    options that ``--help`` lists, in this order; ``--help-all`` lists every one. ``shared``: the command takes the
+    shared options, too."""
     requests = [parameter for parameter in parameters if isinstance(parameter, type)]
 
     def decorate(function: Callable[..., Any]) -> click.Command:
@@ -99,7 +105,12 @@ def command(
             for option in _parameters(parameter)
         ]
         return SectionedCommand(
-            name, callback=call, params=options, help=function.__doc__, hidden=hidden
+            name,
+            callback=call,
+            params=options,
+            help=function.__doc__,
+            hidden=hidden,
+            common=common,
         )
 
     return decorate
@@ -177,24 +188,36 @@ class SectionedOption(click.Option):
 
 
 class SectionedCommand(FittedHelp):
-    """A command whose options are listed by section: the common ones first, every option below its own."""
+    """A command whose ``--help`` lists the common options, and ``--help-all`` every option by section."""
+
+    def __init__(self, *args: Any, common: str, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._common = common
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, and note which of the two helps they ask for."""
+        ctx.meta[_EVERY] = "--help-all" in args
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options, section by section."""
-        rows: dict[str, list[tuple[str, str]]] = {name: [] for name in SECTIONS}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx)
-            if record is not None and not isinstance(
-                param, click.Argument
-            ):  # the usage line names it
-                rows[param.section if isinstance(param, SectionedOption) else "Global"].append(
-                    record
-                )
-        for name, records in rows.items():
-            if records:
+        """List the options: the common ones, or all of them section by section."""
+        options = {o.opts[-1]: o for o in self.get_params(ctx) if isinstance(o, click.Option)}
+        short = "" if ctx.meta.get(_EVERY) else self._common
+        sections = (
+            {"Common options": [options[f"--{name}"] for name in short.split()]}
+            if short
+            else {
+                name: [o for o in options.values() if getattr(o, "section", "Global") == name]
+                for name in SECTIONS
+            }
+        )
+        for name, listed in sections.items():
+            if records := [record for option in listed if (record := option.get_help_record(ctx))]:
                 with formatter.section(name):
                     widest = min(max(len(option) for option, _ in records), _COLUMN)
                     formatter.write_dl(records, col_max=_COLUMN, col_spacing=_COLUMN + 2 - widest)
+        if short:
+            formatter.write(f"\n{ctx.command_path} --help-all lists all {len(options)} options.\n")
 
 
 class Word(click.Choice[Any]):

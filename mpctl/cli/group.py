@@ -61,7 +61,9 @@ class LazyGroup(FittedHelp, click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands, and the options of the default one."""
-        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+        if ctx.parent is not None:
+            click.Command.format_options(self, ctx, formatter)
         default = self.get_command(ctx, self.default) if self.default else None
         if default is not None:
             formatter.write_paragraph()
@@ -104,7 +106,7 @@ class LazyGroup(FittedHelp, click.Group):
         path = path_of(ctx, str(name))
         only_help = (
             ctx.resilient_parsing
-            or {"-h", "--help"} & set(command_args)
+            or {*_HELP, "--help-all"} & set(command_args)
             or path[0] in _WITHOUT_SETTINGS
         )
         if isinstance(call, CliContext) and command and not only_help:

@@ -21,11 +21,12 @@ ABOUT = """Speculative decoding for vLLM, rolled out behind a measured gate and 
 
 \b
 Examples:
-  mpctl local up -f service.yaml          start a service on this machine
-  mpctl rollout --spec ngram              measure n-gram, promote it if it pays
-  mpctl rollback                          restore the service exactly
-  mpctl history                           list what was done"""
-EPILOG = "Exit codes: mpctl help exit-codes"
+  mpctl doctor                      find what would stop a rollout
+  mpctl plan qwen --gpu L4          predict what each method would bring
+  mpctl rollout qwen --spec ngram   measure n-gram, promote it if it pays
+  mpctl rollback qwen               restore the service exactly
+  mpctl local up -f service.yaml    try it here, without a cluster"""
+EPILOG = "Global options: mpctl status --help. Exit codes: mpctl help exit-codes"
 
 COMMANDS: Table = {
     "rollout": (

@@ -31,7 +31,7 @@ cli = LazyGroup(
     "cli",
     table=COMMANDS,
     params=[click_option(option) for option in SHARED],
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help", "--help-all"]},
     help=ABOUT,
     epilog=EPILOG,
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mpctl.app.option import Option
-from mpctl.cli.registry import ABOUT, COMMANDS, EPILOG, SHARED
+from mpctl.cli.registry import ABOUT, COMMANDS, EPILOG
 from mpctl.cli.size import fit_examples
 
 TYPE_CHECKING = False
@@ -25,8 +24,6 @@ def _lines() -> Iterator[str]:
     yield "Usage: mpctl [OPTIONS] COMMAND [ARGS]...\n"
     yield "  " + _folded(about, "  ") + "\n"
     yield from (f"  {line}" for line in examples.splitlines())
-    options = [("--version", "Show the version and exit."), *map(_row, SHARED)]
-    yield from _section("Options", [*options, ("-h, --help", "Show this message and exit.")])
     topics: dict[str, list[tuple[str, str]]] = {}
     for name, (_, help_, topic) in COMMANDS.items():
         if topic:
@@ -54,14 +51,3 @@ def _folded(text: str, indent: str) -> str:
         else:
             lines[-1] += f" {word}" if lines[-1] else word
     return f"\n{indent}".join(line.rstrip() for line in lines)
-
-
-def _row(option: Option) -> tuple[str, str]:
-    words = (
-        f"[{'|'.join(option.type)}]"
-        if isinstance(option.type, tuple)
-        else option.settings.get("metavar", "")
-    )
-    default = option.settings.get("default")
-    flags = ", ".join(flag for flag in option.flags if flag.startswith("-"))
-    return f"{flags} {words}".rstrip(), option.help + (f"  [default: {default}]" if default else "")

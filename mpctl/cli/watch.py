@@ -43,14 +43,20 @@ watch = LazyGroup(
 
 \b
 Examples:
-  mpctl watch                                  the services of this machine or namespace
-  mpctl watch qwen --once -o json              two readings, one judgement, for scripts
+  mpctl watch                                  the services of the namespace
+  mpctl watch qwen --once -o json              one judgement, for scripts
   mpctl watch -A --prometheus http://prometheus.monitoring:9090
-  mpctl watch qwen --watch-policy watch.yaml         fall back and re-arm as the file says""",
+  mpctl watch qwen --watch-policy watch.yaml   fall back as the file says""",
 )
 
 
-@command("run", service_argument(), WatchRequest, OUTPUT)
+@command(
+    "run",
+    service_argument(),
+    WatchRequest,
+    OUTPUT,
+    common="all-namespaces selector once watch-policy prometheus webhook output",
+)
 def run(context: CliContext, /, request: WatchRequest) -> None:
     """Compare services with what the gate measured, until Ctrl-C. Nothing is changed without a policy that says so.
 

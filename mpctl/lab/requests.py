@@ -34,7 +34,7 @@ class PlanRequest:
         type=Numbers(whole=True, least=1),
         default="1,8,32,64",
         metavar="N[,N...]",
-        help="Requests in flight to plan for.",
+        help="Requests in flight.",
     )
     ks: tuple[int, ...] = _speculation(
         "--k",

@@ -23,8 +23,8 @@ bench = LazyGroup(
 
 \b
 Examples:
-  mpctl bench                                  the only service, as it serves now
-  mpctl bench qwen --spec ngram                side by side with an engine that has n-gram speculation
-  mpctl bench --url http://10.0.0.7:8000       any vLLM server that can be reached
+  mpctl bench                                  the only service, as it serves
+  mpctl bench qwen --spec ngram                next to an n-gram engine
+  mpctl bench --url http://10.0.0.7:8000       any vLLM server
   mpctl bench compare monday.json.gz friday.json.gz""",
 )

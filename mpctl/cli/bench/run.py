@@ -28,7 +28,14 @@ _SEARCH = (
 )
 
 
-@command("run", service_argument("service"), BenchRequest, *_SEARCH, OUTPUT)
+@command(
+    "run",
+    service_argument("service"),
+    BenchRequest,
+    *_SEARCH,
+    OUTPUT,
+    common="spec candidate url prompts concurrency max-time tune run output",
+)
 def run(
     context: CliContext, /, request: BenchRequest, *, tune: bool, write_spec: str | None
 ) -> None:
@@ -37,18 +44,13 @@ def run(
     \b
     Examples:
       mpctl bench --concurrency 1,8,32
-      mpctl bench qwen --spec ngram --prompts edits --prompts chat
       mpctl bench qwen --candidate qwen-eagle3
       mpctl bench --url http://a:8000 --candidate-url http://b:8000 --rate 4
-      mpctl bench qwen --tune --max-time 1h --prompts traffic.jsonl --concurrency 1,16
-      mpctl bench qwen --tune --spec ngram,eagle3 --write-spec best.json
+      mpctl bench qwen --tune --spec ngram,eagle3 --max-time 1h
 
-    With --spec, an engine with that speculation runs side by side with the serving one during the measurement; users'
-    traffic does not reach it. Killed at any point, the same command continues. The variable OPENAI_API_KEY holds the
-    API key for --url.
-
-    --tune starts one engine after the other side by side with the serving one and measures the better ones longer. Exit
-    code 0: the gate would promote the best, 5: none is better than what serves, 6: undecided.
+    With --spec or --tune, engines with speculation run side by side with the serving one; users' traffic does not reach
+    them. Interrupted, the same command continues. OPENAI_API_KEY holds the API key for --url. Exit code of --tune: 0
+    the gate would promote the best, 5 none is better than what serves, 6 undecided.
     """
     if tune:
         annex.need("search")(context, request, write_spec)

@@ -40,13 +40,19 @@ _MANIFEST = (
 )
 
 
-@command("diff", service_argument(), *_MANIFEST, DiffRequest)
+@command(
+    "diff",
+    service_argument(),
+    *_MANIFEST,
+    DiffRequest,
+    common="file revision spec set draft",
+)
 def diff(context: CliContext, /, name: str | None, request: DiffRequest, **source: Any) -> int:
     """Show what differs. Exit code 0: nothing, 1: something, more: an error (2 where it has no code of its own).
 
     \b
     Examples:
-      mpctl diff                      from the revision before to the service as it is
+      mpctl diff                      since the revision before
       mpctl diff --revision 1
       mpctl diff --spec ngram         what a rollout would change
       mpctl diff -f service.yaml --spec ngram
@@ -66,7 +72,14 @@ def diff(context: CliContext, /, name: str | None, request: DiffRequest, **sourc
     return 1 if text else 0
 
 
-@command("preflight", service_argument(), *_MANIFEST, ChangeRequest, OUTPUT)
+@command(
+    "preflight",
+    service_argument(),
+    *_MANIFEST,
+    ChangeRequest,
+    OUTPUT,
+    common="file spec set draft engine-version gpu staging-mode ignore refuse output verbose",
+)
 def preflight(
     context: CliContext, /, name: str | None, request: ChangeRequest, **source: Any
 ) -> None:
@@ -75,7 +88,7 @@ def preflight(
     \b
     Examples:
       mpctl preflight --spec eagle3 --draft /models/head
-      mpctl preflight --spec eagle3 -v                       explain how the draft gets into the pod
+      mpctl preflight --spec eagle3 -v                       with the draft's staging
       mpctl preflight --spec ngram -o json
       mpctl preflight -f service.yaml --spec ngram           a manifest, before it is applied
     """
@@ -97,7 +110,14 @@ def preflight(
     )
 
 
-@command("render", service_argument(), *_MANIFEST, RenderRequest, SHOW_SECRETS)
+@command(
+    "render",
+    service_argument(),
+    *_MANIFEST,
+    RenderRequest,
+    SHOW_SECRETS,
+    common="file values chart-key shared-runtime candidate spec set draft",
+)
 def render(
     context: CliContext,
     /,
@@ -112,11 +132,9 @@ def render(
     \b
     Examples:
       mpctl render -f service.yaml --spec ngram > changed.yaml
-      mpctl render -f service.yaml --spec none                     remove speculation
       mpctl render -f service.yaml --spec ngram --candidate >> service.yaml
-      mpctl render qwen --spec ngram                               of a running service
-      mpctl render -f runtime.yaml --shared-runtime --spec ngram   of every service that uses the runtime
-      mpctl render --values values.yaml --chart-key engine.args --spec ngram > changed-values.yaml
+      mpctl render -f runtime.yaml --shared-runtime --spec ngram
+      mpctl render --values values.yaml --chart-key engine.args --spec ngram
 
     Only the bytes of the setting change; other documents of the file stay as they are. Every kind of
     docs/reference/kinds.md is read. Findings of the preflight go to standard error; a refusal prints no manifest.

@@ -17,7 +17,15 @@ _MANIFEST = Option(
 )
 
 
-@command("rollout", service_argument(), _MANIFEST, RolloutRequest, *ASKS, OUTPUT)
+@command(
+    "rollout",
+    service_argument(),
+    _MANIFEST,
+    RolloutRequest,
+    *ASKS,
+    OUTPUT,
+    common="spec set draft prompts concurrency measure-on users-share bake strategy dry-run policy yes",
+)
 def rollout(
     context: CliContext, /, name: str | None, file: str | None, request: RolloutRequest
 ) -> None:
@@ -25,15 +33,13 @@ def rollout(
 
     \b
     Examples:
-      mpctl rollout --spec ngram                        the only service
-      mpctl rollout qwen --spec ngram --dry-run=client  checks and the change, nothing done
+      mpctl rollout qwen --spec ngram --dry-run=client  check, change nothing
       mpctl rollout qwen --spec ngram --set num_speculative_tokens=3
-      mpctl rollout qwen --spec eagle3 --draft /models/eagle3 --prompts traffic.jsonl
-      mpctl rollout --spec ngram --prompts edits:0.7 --prompts chat:0.3 --concurrency 1,8
-      mpctl rollout qwen --spec ngram --traffic-steps 1,5,10,20
+      mpctl rollout qwen --spec ngram --prompts log.jsonl --concurrency 1,8
+      mpctl rollout qwen -n ml --spec eagle3 --draft ORG/HEAD --users-share 5
 
-    The service is recorded, a candidate engine starts, both get the same prompts in alternating blocks, and the gate
-    promotes the candidate or the service is restored. Killed at any point, the same command continues.
+    A candidate engine answers the service's prompts, and the gate promotes it or the service is restored.
+    Interrupted, the same command continues.
     """
     from mpctl.app.operate.outcome import require_server
     from mpctl.app.operate.rollout import run

@@ -35,7 +35,14 @@ _OPTIONS = (
 _FORMATS = formats_option("table", "json", "yaml", "name", "md", text="Format (default: table).")
 
 
-@command("plan", service_argument(), *_OPTIONS, PlanRequest, _FORMATS)
+@command(
+    "plan",
+    service_argument(),
+    *_OPTIONS,
+    PlanRequest,
+    _FORMATS,
+    common="file spec draft gpu traffic concurrency acceptance measure prompts output",
+)
 def plan(
     context: CliContext,
     /,
@@ -51,18 +58,13 @@ def plan(
 
     \b
     Examples:
-      mpctl plan Qwen/Qwen3-8B --spec all --gpu L4 --traffic code     a model that nobody serves yet
-      mpctl plan qwen --gpu L4 --traffic code                  every method, the best first
-      mpctl plan -f service.yaml --spec all --gpu H100-SXM --concurrency 1,16,64
-      mpctl plan qwen --spec eagle3 --acceptance 0.73,0.52,0.35 -o md > plan.md
+      mpctl plan qwen --gpu L4 --traffic code         every method
+      mpctl plan ORG/MODEL --spec all --gpu H100-SXM  before it is served
       mpctl plan qwen --spec ngram,suffix --measure --transcripts log.jsonl
       mpctl plan qwen --spec eagle3 --measure --prompts traffic.jsonl
-      mpctl plan --cell cells.yaml -o json             any target, draft and GPU
-      mpctl plan qwen --history                        how right earlier predictions were
 
-    First the answer, then a table of the methods with 90 % bands, and the command that would settle it. One method,
-    or -v, shows the details: can it run, does it fit, both ratios by concurrency and K, where the gain ends, what
-    would change it. A gain is only called on acceptance measured on your own traffic; the rest is screening.
+    The answer comes first, then the methods with 90 % bands, and the command that would settle it. One method, or -v,
+    shows the details. A gain is only called on acceptance measured on your own traffic; the rest is screening.
     """
     if cell is not None:
         from mpctl.lab.plan import cells

@@ -21,7 +21,7 @@ def test_the_listing_names_every_command_once_below_its_topic(cli):
         n for n, (_, _, topic) in COMMANDS.items() if topic
     ]
     assert re.findall(r"^([A-Z][a-z]+):$", out, re.MULTILINE) == [
-        *("Options", "Rollout", "Inspect", "Platform", "Clouds", "Other")
+        *("Rollout", "Inspect", "Platform", "Clouds", "Other")
     ]
     assert out.endswith("Exit codes: mpctl help exit-codes\n")
 
@@ -125,7 +125,7 @@ def options_of(text):
 
 
 def test_the_options_of_rollout_stand_in_sections_and_take_two_lines_at_most(cli):
-    text = cli("rollout", "--help").out
+    text = cli("rollout", "--help-all").out
     options = options_of(text)
     assert list(dict.fromkeys(section for section, _ in options)) == [
         *(

@@ -1,5 +1,6 @@
 """Command lines that cannot be used: the whole message, and the exit code."""
 
+import re
 from pathlib import Path
 
 import click
@@ -232,8 +233,42 @@ def test_no_line_of_any_help_is_wider_than_80_columns(cli):
         assert not wide, path
 
 
-@pytest.mark.parametrize(("group", "flag"), [("watch", "--once"), ("bench", "--requests")])
+@pytest.mark.parametrize(("group", "flag"), [("watch", "--once"), ("bench", "--tune")])
 def test_a_group_with_a_default_command_lists_the_options_of_it(cli, group, flag):
     text = cli(group, "--help").out
     assert f"Without a command, mpctl {group} means mpctl {group} run:" in text
     assert flag in text
+
+
+DAILY = ("bench", "diff", "plan", "preflight", "render", "rollout", "watch")
+
+
+@pytest.mark.parametrize("name", DAILY)
+def test_the_help_of_a_daily_command_fits_40_lines_and_names_the_whole_list(cli, name):
+    cli.env(COLUMNS="80")
+    short = cli(name, "--help").out
+    assert len(short.splitlines()) <= 40
+    every = cli(name, "--help-all").out
+    listed = set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", every, re.MULTILINE))
+    common = re.findall(
+        r"^  (?:-\w, )?(--[\w-]+)", short.partition("Common options:")[2], re.MULTILINE
+    )
+    assert common
+    assert set(common) < listed
+    (count,) = re.findall(r"^mpctl .* --help-all lists all (\d+) options\.$", short, re.MULTILINE)
+    assert int(count) == len(listed)
+
+
+def test_the_short_help_of_rollout_has_the_options_of_a_day(cli):
+    listed = re.findall(r"^  (?:-\w, )?--([\w-]+)", cli("rollout", "--help").out, re.MULTILINE)
+    assert " ".join(listed) == (
+        "spec set draft prompts concurrency measure-on users-share bake strategy dry-run policy yes"
+    )
+
+
+def test_no_help_cuts_a_line_inside_a_word(cli):
+    cli.env(COLUMNS="80")
+    for path, _ in every_command():
+        for flag in ("--help", "--help-all"):
+            cut = re.findall(r"^.*\w-$", cli(*path, flag).out, re.MULTILINE)
+            assert not cut, path

@@ -22,7 +22,7 @@ for arguments in (["--prompt-seed", "3"], []):
         run("mpctl", ["rollout", "--spec", "ngram", "--platform", "local", *arguments])
     except SystemExit:
         os.environ["MPCTL_PROMPT_SEED"] = "5"
-run("mpctl", ["bench", "run", "--help"])
+run("mpctl", ["bench", "run", "--help-all"])
 """
 ROW = """_FORMATS: dict[str, Format] = {
     "shout": Format(lambda r: " ".join(r.names()).upper(), "for the hard of hearing"),
