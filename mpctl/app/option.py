@@ -6,8 +6,6 @@ would type it.
 
 from __future__ import annotations
 
-import re
-
 TYPE_CHECKING = False  # what ``mpctl --help`` loads is loaded without the module typing
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,6 +82,8 @@ class Duration:
         self._zero = zero
 
     def parse(self, value: Any) -> float:
+        import re
+
         if isinstance(value, float):
             return value
         match = re.fullmatch(
@@ -170,6 +170,8 @@ class Contexts(Numbers):
         super().__init__(whole=True, least=64)
 
     def parse(self, value: Any) -> tuple[float, ...]:
+        import re
+
         if isinstance(value, tuple):
             return value
         lengths = re.sub(

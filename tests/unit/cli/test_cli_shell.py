@@ -80,7 +80,7 @@ def test_a_plugin_of_kubectl_speaks_of_itself_as_such(cli, monkeypatch):
     for _ in range(2):  # nothing is renamed twice
         done = cli("--help")
         assert done.out.startswith("Usage: kubectl mpctl [OPTIONS] COMMAND")
-        assert "Exit codes: kubectl mpctl help exit-codes" in done.out
+        assert "Exit codes: kubectl mpctl help exit-codes" in " ".join(done.out.split())
         assert not re.search(r"(?<!kubectl )mpctl (rollout|help|local)", done.out)
         done = cli("rollback", "--help")
         assert done.out.startswith("Usage: kubectl mpctl rollback [OPTIONS]")
