@@ -34,12 +34,12 @@ from mpctl.stats.confidence import (
     joined,
     lognormal_mean,
     mean_interval,
-    quotient_interval,
     ratio_interval,
     share_interval,
     spent,
     widened,
 )
+from mpctl.stats.sequential import nominal_levels
 
 _SMALL = 10.0  # a tenth of the slack is no wait
 TRIM = 0.1  # of the rounds at each end, of figures that one request that stalls would decide
@@ -82,7 +82,6 @@ class Stages:
     counting_level: (
         float  # tests that count and reject: the error is divided evenly among all interim analyses
     )
-    alone: bool = True  # a single cell
 
     @classmethod
     def of(
@@ -102,7 +101,6 @@ class Stages:
             lower=Stage(rounds, planned, below=loss, above=guard),
             both=Stage(rounds, planned, below=guard, above=guard),
             counting_level=policy.side * part / max(cells, 1) / planned,
-            alone=cells <= 1,
         )
 
 
@@ -178,7 +176,9 @@ def measure_figures(
         ),
         "length_ratio": Figure(tuple(pairing.length_logs()), True, stages.both),
         "tpot": _trimmed_ratio(cut.times("tpot_ms"), steady.times("tpot_ms"), stages),
-        "e2e": _whole_requests(cut, steady, stages),
+        "e2e": _trimmed_ratio(
+            list(cut.request_times().values()), list(steady.request_times().values()), stages
+        ),
     }
     for name in ("tokens_per_step", "first_acceptance"):
         figures[name] = Figure(tuple(pairing.of_windows(name)), False, stages.higher)
@@ -230,7 +230,7 @@ def _skewed_difference(
     """The upper bound of the candidate's mean less the baseline's. Waits are skewed: where most rounds have none and a
     few a large one, a bootstrap of the rounds seen knows as little of the next large one as their mean does; the tail
     of a lognormal law does."""
-    alpha = stage.level_of(stage.above)
+    alpha = nominal_levels(stage.looks, stage.above, stage.first)[stage.look - 1]
     if len(times) < 2 or not alpha:
         return None
     bound = lognormal_mean([cand for _, cand in times], max(slack_ms, 1.0) / _SMALL, alpha)
@@ -255,20 +255,6 @@ def _trimmed_ratio(
 ) -> Figure:
     base, cand = (math.fsum(pair[arm] for pair in raw) for arm in (0, 1))
     return Figure(tuple(_logs(times)), True, stages.lower, TRIM, cand / base if base else None)
-
-
-def _whole_requests(cut: Pairing, steady: Pairing, stages: Stages) -> Figure:
-    """The time of a whole request. It passes only with the upper bound of the ratio of the sums of both arms' times,
-    since a mean of ratios hides long answers that take longer behind short ones that are much faster. Of several cells,
-    whose rounds are few, only the ratio of the sums is asked."""
-    times, raw = (list(pairing.request_times().values()) for pairing in (cut, steady))
-    figure = _trimmed_ratio(times, raw, stages)
-    level = stages.lower.level_of(stages.lower.above)
-    base, cand = [b for b, _ in times], [c for _, c in times]
-    sums = quotient_interval(cand, base, level) if level and stages.alone else None
-    if sums is None:
-        return figure
-    return replace(figure, with_stalls=max(figure.with_stalls or 0.0, sums.high or 0.0))
 
 
 def _logs(times: list[tuple[float, float]]) -> list[float]:

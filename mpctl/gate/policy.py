@@ -40,7 +40,6 @@ _OWN = "a choice of this project"
 _TRAP = "Ruiz, vllm-scripts@d94d714: Qwen3-32B with a 4B draft at 256 requests"
 _GONE = {  # limits that recorded policies may have, and why a policy file may not
     "max_different": "the baseline scores answers that differ, which tells ties from faults",
-    "min_compared": "the first verdict takes eight rounds",
     "min_coverage": "it never decided alone; reports show the coverage",
     "slo_ttft_ms": "it was shown and never judged",
     "slo_tpot_ms": "it was shown and never judged",
@@ -91,6 +90,9 @@ class Policy:
         "two equal engines on one machine: 3 to 4 % apart in five of five measurements; at a spread of 3 % between "
         "pods 10 % keeps false verdicts at 2 % (simulation)",
         most=10.0,
+    )
+    min_compared: float = _term(
+        8, "samples", "prompts", "fewer prompts are no sample of any traffic", _OWN
     )
     max_repeated: float = _term(
         0.1,

@@ -134,6 +134,8 @@ def chance_to_promote(
     """Return the probability, 0..1, that a candidate is promoted whose time per token is less by the share ``gain`` in
     every cell, which is equal otherwise, and which fails no request. ``order``: that of the planned measurement."""
     rounds = workload.repeats
+    if rounds * min(workload.requests_of(cell) for cell in workload.cells) < policy.min_compared:
+        return 0.0
     omit = int(rounds >= SETTLED_FROM)
     cells = [noise.of_cell(cell).of_blocks(workload.requests_of(cell)) for cell in workload.cells]
     weights = cell_shares([cell.traffic for cell in workload.cells], workload.shares)

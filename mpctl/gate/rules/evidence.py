@@ -91,6 +91,19 @@ def _judge_open_loop(case: Case, _: Rule) -> RuleResult:
     return RuleResult(Outcome.MISSING, text, n, wanted, None, n, "prompts")
 
 
+def _judge_samples(case: Case, _: Rule) -> RuleResult:
+    c, limit = case.comparison, case.policy.min_compared
+    text = f"{c.compared} prompts answered by both arms in {c.rounds} rounds (at least {limit:g})"
+    if c.textless:
+        text += f"; {c.textless} more were answered without text and cannot be compared (a reasoning parser?)"
+    outcome, missing = Outcome.PASS, None
+    if c.compared < limit:
+        decides = c.compared > 0 and not c.textless
+        outcome = Outcome.UNDECIDED if decides else Outcome.MISSING
+        missing = max(1, round(limit - c.compared))
+    return RuleResult(outcome, text, c.compared, limit, None, c.compared, "prompts", missing)
+
+
 def _judge_repeats(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_repeated
     prompts = case.prompts
@@ -258,6 +271,13 @@ RULES = (
         unit="share",
         direction=Direction.MINIMUM,
         needs_idle_engines=True,
+    ),
+    Rule(
+        "samples",
+        _judge_samples,
+        "min_compared",
+        "Enough prompts must be answered by both arms.",
+        direction=Direction.MINIMUM,
     ),
     Rule(
         "repeats",

@@ -133,7 +133,7 @@ def contradicting_stalls(case: Case, threshold: Threshold) -> str:
     with_stalls = figure.with_stalls if figure is not None else None
     if with_stalls is None or not is_beyond(threshold.rule.direction, with_stalls, threshold.limit):
         return ""
-    return f"; over all requests, stalls included, it may be {formatting.in_unit(with_stalls, threshold.unit)}"
+    return f"; with its stalls and extreme rounds it may be {formatting.in_unit(with_stalls, threshold.unit)}"
 
 
 def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[int | None, str]:

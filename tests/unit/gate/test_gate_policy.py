@@ -109,8 +109,8 @@ def test_an_empty_file_changes_nothing(text):
 
 
 def test_a_recorded_policy_may_have_limits_that_are_gone():
-    record = {"min_coverage": 0.0, "slo_ttft_ms": 200, "slo_e2e_ms": None, "max_repeated": 0.3}
-    assert Policy.from_record(record) == Policy(max_repeated=0.3)
+    record = {"min_coverage": 0.0, "slo_ttft_ms": 200, "slo_e2e_ms": None, "min_compared": 30}
+    assert Policy.from_record(record) == Policy(min_compared=30)
 
 
 limits = st.dictionaries(

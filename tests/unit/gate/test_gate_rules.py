@@ -187,6 +187,10 @@ CASES = [
     (good(newly_failed=9, newly_answered=1), "errors", UNDECIDED),
     (good(newly_failed=12), "errors", FAIL),
     (with_arm("candidate", requests=0), "errors", MISSING),
+    (good(compared=8), "samples", PASS),
+    (good(compared=7), "samples", UNDECIDED),
+    (good(compared=0), "samples", MISSING),
+    (good(compared=0, textless=8), "samples", MISSING),
     (good(repeated=3), "repeats", PASS),
     (good(repeated=4), "repeats", MISSING),
     (good(sent=0), "repeats", MISSING),
@@ -351,11 +355,12 @@ def test_every_rule_passes_fails_and_misses_somewhere():
     rows = {(rule, outcome) for _, rule, outcome in CASES if outcome in (PASS, FAIL, MISSING)}
     rows |= {(r.rule, PASS) for r in assess(GOOD).rules if r.outcome is PASS}
     names = [r.rule for r in assess(GOOD).rules]
-    # neither repeated prompts nor other traffic are the candidate's fault; a pool need not be known
+    # neither too few samples, repeated prompts nor other traffic are the candidate's fault; a pool need not be known
     never = {
         ("arms", FAIL),
         ("open loop", FAIL),
         ("users' load", FAIL),
+        ("samples", FAIL),
         ("repeats", FAIL),
         ("tokens", FAIL),
         ("caches", FAIL),

@@ -47,7 +47,7 @@ from mpctl.watch.reference import Reference
 
 GOLDEN = Path(__file__).parent / "golden"
 FIGURES = re.compile(r", [\d.]+% CI .*")  # and the reasons after the first
-GONE_RULES = {"TPOT p99", "TTFT p99", "E2E p99", "coverage", "samples"}
+GONE_RULES = {"TPOT p99", "TTFT p99", "E2E p99", "coverage"}
 
 
 @pytest.fixture(autouse=True)
