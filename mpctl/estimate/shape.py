@@ -210,8 +210,8 @@ def model_shape(name: str | None) -> Shape | None:
 
 
 def nearest_models(name: str | None) -> list[str]:
-    """Return at most two models of the table whose names resemble one that it does not have."""
-    return difflib.get_close_matches(name or "", _table()["models"], n=2)
+    """Return at most three models of the table whose names resemble one that it does not have."""
+    return difflib.get_close_matches(name or "", _table()["models"])
 
 
 def _bare(name: str) -> str:
