@@ -116,6 +116,7 @@ class EksCluster(Stack):
             maximum=settings.system.maximum,
             subnets=[subnet["id"] for subnet in network.fixed],
             gpu=False,
+            image_release=settings.eks_image,
             disk_key=settings.disk_keys.eks,
             tags=self.plan.tags,
         )

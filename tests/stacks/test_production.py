@@ -141,6 +141,32 @@ def test_a_public_gateway_with_certificate_and_keys_is_made(tmp_path: Path) -> N
 IDLE = "service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout"
 
 
+def test_the_proxies_outlive_a_drain_of_one_node(tmp_path: Path) -> None:
+    stacks = made(tmp_path, "  gateway: {replicas: 3}")
+    (proxies,) = objects(stacks, "serving", "EnvoyProxy")
+    (kind,) = objects(stacks, "serving", "GatewayClass")
+    assert kind["spec"]["parametersRef"]["name"] == proxies["metadata"]["name"]
+    assert kind["spec"]["parametersRef"]["namespace"] == proxies["metadata"]["namespace"]
+    kubernetes = proxies["spec"]["provider"]["kubernetes"]
+    assert kubernetes["envoyPDB"] == {"maxUnavailable": 1}
+    deployment = kubernetes["envoyDeployment"]
+    assert deployment["replicas"] == 3
+    assert set(deployment["container"]["resources"]["requests"]) == {"cpu", "memory"}
+    assert {
+        (each["topologyKey"], each["whenUnsatisfiable"])
+        for each in deployment["pod"]["topologySpreadConstraints"]
+    } == {
+        ("topology.kubernetes.io/zone", "ScheduleAnyway"),
+        ("kubernetes.io/hostname", "DoNotSchedule"),
+    }
+    shutdown = proxies["spec"]["shutdown"]
+    # The probe's period of 5 s is the controller's own.
+    containers = deployment["patch"]["value"]["spec"]["template"]["spec"]["containers"]
+    assert 5 * containers[0]["readinessProbe"]["failureThreshold"] <= int(
+        shutdown["minDrainDuration"].rstrip("s")
+    )
+
+
 def test_gateway_and_load_balancer_let_the_longest_answer_of_a_service_pass(tmp_path: Path) -> None:
     stacks = synthesise(golden(tmp_path, ("    gpus: 1\n", "    gpus: 1\n    timeout_s: 5400\n")))
     (policy,) = objects(stacks, "serving", "ClientTrafficPolicy")
@@ -149,6 +175,8 @@ def test_gateway_and_load_balancer_let_the_longest_answer_of_a_service_pass(tmp_
     assert policy["metadata"]["namespace"] == gateway["metadata"]["namespace"]
     assert policy["spec"]["timeout"]["http"]["streamIdleTimeout"] == "5400s"
     assert policy["spec"]["tcpKeepalive"]["idleTime"] == "60s"
+    (proxies,) = objects(stacks, "serving", "EnvoyProxy")
+    assert proxies["spec"]["shutdown"]["drainTimeout"] == "5400s"
     assert gateway["spec"]["infrastructure"]["annotations"][IDLE] == "4000", (
         "the most that a Classic LB takes"
     )
