@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from mpctl.errors import InputError
 from mpctl.yaml_lines import Node
 
-# Seconds from "the wait passes the target" to "a pod is created": scrape 10, rule 10, adapter and HPA sync 15, and
-# the HPA's scale-up stabilisation of manifests/autoscaling/hpa.yaml, less the overlap of unaligned periods.
-REACTION_S = 45.0
+# Seconds from "the wait passes the target" to "a pod is created": scrape 10, rule 10, adapter and HPA sync 15, less the
+# overlap of unaligned periods. manifests/autoscaling/hpa.yaml has no stabilisation upwards.
+REACTION_S = 30.0
 
 # Below this the metric is noise: one request that waits one scrape among a hundred that do not.
 FLOOR_MS = 250

@@ -13,7 +13,7 @@ from tests.cluster.rig import binaries
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAMES = {"service": "llm", "namespace": "inference", "runbooks": "docs/runbooks", "slots": "16"}
-NAMES |= {"min": "1", "max": "4", "wait_ms": "1050"}
+NAMES |= {"min": "1", "max": "4", "wait_ms": "1400"}
 NAMES |= {"busy": "0.85", "busy_milli": "850", "hold": "0.6", "hold_milli": "600"}
 
 

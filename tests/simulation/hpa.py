@@ -30,8 +30,10 @@ class Policy:
 
 @dataclass(frozen=True)
 class Behavior:
-    up_stabilization_s: float = 30
-    up: tuple[Policy, ...] = (Policy(180, percent=100), Policy(180, pods=2))
+    """Windows and policies; the defaults are those of manifests/autoscaling/hpa.yaml."""
+
+    up_stabilization_s: float = 0
+    up: tuple[Policy, ...] = (Policy(60, percent=100), Policy(60, pods=4))
     down_stabilization_s: float = 900
     down: tuple[Policy, ...] = (Policy(300, pods=1),)
 

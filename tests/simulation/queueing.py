@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
-from tests.simulation.hpa import Behavior, History, Limits, desired_replicas
+from tests.simulation.hpa import Behavior, History, Limits, Policy, desired_replicas
 
 SCRAPE_S, SYNC_S, WINDOW_S = 10.0, 15.0, 60.0
 
@@ -50,6 +50,8 @@ class Scenario:
     """What is counted begins here: a constant load is judged after its start."""
     swing_s: float | None = None
     """Period of a load that swings between the base and *factor* times the base, in place of the step."""
+    burst_s: tuple[float, float] | None = None
+    """Length and period of bursts of *factor* times the base, in place of the step."""
 
     @property
     def base_rate(self) -> float:
@@ -59,6 +61,9 @@ class Scenario:
         if self.swing_s:
             high = (1 - math.cos(2 * math.pi * now / self.swing_s)) / 2
             return self.base_rate * (1 + high * (self.factor - 1))
+        if self.burst_s:
+            length, period = self.burst_s
+            return self.base_rate * (self.factor if now % period >= period - length else 1.0)
         raised = self.step_at_s <= now < self.step_at_s + self.step_for_s
         return self.base_rate * (self.factor if raised else 1.0)
 
@@ -122,6 +127,11 @@ def busy_ratio(pod: Pod) -> float:
 
 def requests_waiting(pod: Pod) -> float:
     return float(pod.scrapes[-1][1])
+
+
+def running_and_waiting(pod: Pod) -> float:
+    """What recipes for KEDA and GKE scale on: the requests in a pod at its last scrape."""
+    return float(pod.scrapes[-1][1] + pod.scrapes[-1][5])
 
 
 def cpu_percent(pod: Pod) -> float:
@@ -287,15 +297,26 @@ class Run:
             pod.gone = now
 
 
+# Kubernetes' own defaults, and so KEDA's: no stabilisation upwards, the larger of 100 % and 4 pods each 15 s; 300 s
+# downwards.
+DEFAULT = Behavior(
+    0, (Policy(15, percent=100), Policy(15, pods=4)), 300, (Policy(15, percent=100),)
+)
+
 AUTOSCALERS = (
     Autoscaler("cpu 80 %", cpu_percent, 80.0),
     Autoscaler("num_requests_waiting 5", requests_waiting, 5.0),
-    Autoscaler("queue_wait_ms 1050", queue_wait_ms, 1050.0),
-    Autoscaler("as shipped", queue_wait_ms, 1050.0, busy=0.85, hold=0.6),
+    Autoscaler("queue_wait_ms 1400", queue_wait_ms, 1400.0),
+    Autoscaler("as shipped", queue_wait_ms, 1400.0, busy=0.85, hold=0.6),
 )
 # serving.services[].autoscaling for few, long requests: a queued request of 40 s in one of 16 slots is a wait of 2.5 s.
 LONG_REQUESTS = Autoscaler(
     "wait_ms 2500, busy 0.75, hold 0.5", queue_wait_ms, 2500.0, busy=0.75, hold=0.5
+)
+# What others use: 13 of 16 slots, with KEDA's default windows and with those of this repository.
+RIVALS = (
+    Autoscaler("running + waiting 13, KEDA's windows", running_and_waiting, 13.0, DEFAULT),
+    Autoscaler("running + waiting 13, our windows", running_and_waiting, 13.0),
 )
 
 WORKLOADS = (Workload("chat, 5 s", 5.0), Workload("documents, 40 s", 40.0))

@@ -140,10 +140,10 @@ def test_an_autoscaler_has_the_services_limits_and_targets(tmp_path: Path) -> No
     assert (usual["minReplicas"], usual["maxReplicas"]) == (1, 4), (
         "as many as the pool has GPUs for"
     )
-    assert targets(usual) == ["1050", "850m", "600m"]
+    assert targets(usual) == ["1400", "850m", "600m"]
     actual_scaled = scaled(tmp_path, "{min: 2, max: 3, objective_s: 20, busy: 0.75, hold: 0.5}")
     assert (actual_scaled["minReplicas"], actual_scaled["maxReplicas"]) == (2, 3)
-    assert targets(actual_scaled) == ["7200", "750m", "500m"]
+    assert targets(actual_scaled) == ["8000", "750m", "500m"]
     assert targets(scaled(tmp_path, "{wait_ms: 2500, start_s: 700}"))[0] == "2500"
 
 
