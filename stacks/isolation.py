@@ -18,12 +18,10 @@ MONITORING = "monitoring"
 class Callers:
     """Ports of one namespace. ``api``: of webhooks and aggregated APIs, which the control plane calls from addresses of
     the cluster's network, or through agents in kube-system. ``anyone``: of proxies behind a load balancer.
-    ``namespaces``: namespace -> ports.
     """
 
     api: Sequence[int] = ()
     anyone: Sequence[int] = ()
-    namespaces: Sequence[tuple[str, Sequence[int]]] = ()
 
 
 # Container ports of the charts in versions.yaml.
@@ -32,15 +30,14 @@ PLATFORM = {
     # Envoy listens 10000 above the ports of the gateway's listeners; 9443 is the webhook of the controller.
     "envoy-gateway-system": Callers(api=(9443,), anyone=(10080, 10443)),
     "kserve": Callers(api=(9443,)),
-    "monitoring": Callers(api=(10250, 6443), namespaces=(("keda", (9090,)),)),
-    "keda": Callers(api=(6443, 9443)),
+    "monitoring": Callers(api=(10250, 6443)),
     "node-feature-discovery": Callers(),
     "dra-driver-nvidia-gpu": Callers(),
 }
 
 
 def ingress_policy(namespace: str, callers: Callers, network: str) -> Document:
-    """One policy for all pods of a namespace: its own pods, scrapes, and the named callers."""
+    """One policy for all pods of a namespace: its own pods, scrapes, and the callers above."""
     rules: list[Document] = [{"from": [{"podSelector": {}}, within(MONITORING)]}]
     if callers.api:
         rules.append(
@@ -51,9 +48,6 @@ def ingress_policy(namespace: str, callers: Callers, network: str) -> Document:
         )
     if callers.anyone:
         rules.append({"ports": ports(callers.anyone)})
-    rules += [
-        {"from": [within(name)], "ports": ports(numbers)} for name, numbers in callers.namespaces
-    ]
     spec = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": rules}
     return named("NetworkPolicy", "networking.k8s.io/v1", "callers", namespace, spec=spec)
 

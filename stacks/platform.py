@@ -178,13 +178,8 @@ class Platform(Stack):
         self.chart("kserve-runtime-configs", "kserve", values.kserve_runtimes(), after=[main])
 
     def autoscaling(self, after: list[builder.Element]) -> None:
-        if self.plan.settings.autoscaler == "keda":
-            self.chart("keda", "keda", {}, after=after)
-        else:
-            adapter = values.prometheus_adapter(
-                adapter_rules(AUTOSCALING / "adapter" / "values.yaml")
-            )
-            self.chart("prometheus-adapter", "monitoring", adapter, after=after)
+        adapter = values.prometheus_adapter(adapter_rules(AUTOSCALING / "adapter" / "values.yaml"))
+        self.chart("prometheus-adapter", "monitoring", adapter, after=after)
         # Who made a cluster runs its autoscaler, whose identity is of the cluster layer.
         if self.cloud.cluster_autoscaler and not (
             self.plan.existing and self.plan.existing.cluster

@@ -95,13 +95,7 @@ def documents(plan: Plan) -> list[Document]:
     for service in services:
         made += service_documents(service, namespace, image, shared=shared)
         made += service_policies(service, namespace)
-    return made + from_folders(
-        (scaling(settings), MONITORING), services, namespace, settings.runbooks
-    )
-
-
-def scaling(settings: Settings) -> Path:
-    return AUTOSCALING / "keda" if settings.autoscaler == "keda" else AUTOSCALING
+    return made + from_folders((AUTOSCALING, MONITORING), services, namespace, settings.runbooks)
 
 
 def require_one_node(settings: Settings) -> None:

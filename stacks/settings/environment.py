@@ -81,7 +81,6 @@ PLATFORM_NAMESPACES = frozenset(
             "cert-manager",
             "dra-driver-nvidia-gpu",
             "envoy-gateway-system",
-            "keda",
             "kserve",
             "monitoring",
         ),
@@ -187,7 +186,6 @@ class Settings:
     maintenance: Maintenance
     location_policy: str
     shared_models: bool
-    autoscaler: str
     deletion_protection: bool
     log_days: int
     namespace: str
@@ -244,9 +242,6 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         maintenance=read_maintenance(root.node("maintenance")),
         location_policy=gpu.choice("location_policy", ("BALANCED", "ANY"), "ANY"),
         shared_models=serving.value("shared_models", bool, True),
-        autoscaler=serving.choice(
-            "autoscaler", ("prometheus-adapter", "keda"), "prometheus-adapter"
-        ),
         deletion_protection=root.value("deletion_protection", bool, True),
         log_days=root.number("log_days", 365, low=1, high=3653),
         namespace=serving.text(

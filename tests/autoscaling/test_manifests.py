@@ -24,7 +24,6 @@ APPLIED = sorted(
     [*(MANIFESTS / "autoscaling").glob("*.yaml"), *(MANIFESTS / "monitoring").glob("*.yaml")]
 )
 HPA = render(MANIFESTS / "autoscaling" / "hpa.yaml")
-KEDA = render(MANIFESTS / "autoscaling" / "keda" / "scaledobject.yaml")
 ADAPTER = yaml.safe_load((MANIFESTS / "autoscaling" / "adapter" / "values.yaml").read_text())
 PODS = render(MANIFESTS / "monitoring" / "podmonitor.yaml")
 
@@ -39,46 +38,29 @@ def test_what_is_applied_per_service_is_one_object_in_its_namespace(path: Path) 
     assert document["metadata"]["name"].startswith("llm-") == of_one_service
 
 
-@pytest.mark.parametrize(
-    "path", [*APPLIED, MANIFESTS / "autoscaling/keda/scaledobject.yaml"], ids=lambda p: p.name
-)
+@pytest.mark.parametrize("path", APPLIED, ids=lambda path: path.name)
 def test_only_the_known_placeholders_are_left_to_fill(path: Path) -> None:
     assert set(Template(path.read_text()).get_identifiers()) <= set(NAMES)
 
 
 def test_the_hpa_is_not_called_as_the_one_that_kserve_deletes() -> None:
     assert HPA["spec"]["scaleTargetRef"]["name"] == "llm-predictor"
-    for scaler in (
-        HPA["metadata"]["name"],
-        KEDA["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["name"],
-    ):
-        assert scaler != "llm-predictor"
+    assert HPA["metadata"]["name"] != "llm-predictor"
 
 
-def test_target_and_behaviour_are_the_same_for_the_hpa_keda_and_the_simulator() -> None:
+def test_target_and_behaviour_are_the_same_for_the_hpa_and_the_simulator() -> None:
     metric, *ratios = HPA["spec"]["metrics"]
-    trigger, *ratio_triggers = KEDA["spec"]["triggers"]
     shipped = {"engine_busy_ratio": AUTOSCALERS[-1].busy, "engine_hold_ratio": AUTOSCALERS[-1].hold}
     thousandths = {
         m["pods"]["metric"]["name"]: m["pods"]["target"]["averageValue"].rstrip("m") for m in ratios
     }
     assert shipped == {name: int(value) / 1000 for name, value in thousandths.items()}
-    assert list(shipped.values()) == [
-        float(each["metadata"]["threshold"]) for each in ratio_triggers
-    ]
     derived = queue_wait_target(slo_ms=8000, start_s=150, growth_per_minute=0.01)
     assert derived.holds
     assert metric["pods"]["metric"]["name"] == "queue_wait_ms"
     assert int(metric["pods"]["target"]["averageValue"]) == derived.target_ms
-    assert int(trigger["metadata"]["threshold"]) == derived.target_ms
     assert AUTOSCALERS[-1].target == derived.target_ms
-    assert (
-        HPA["spec"]["behavior"]
-        == KEDA["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-    )
     assert behavior(HPA["spec"]["behavior"]) == Behavior() == AUTOSCALERS[-1].behavior
-    assert HPA["spec"]["maxReplicas"] == KEDA["spec"]["maxReplicaCount"]
-    assert HPA["spec"]["minReplicas"] == KEDA["spec"]["minReplicaCount"]
 
 
 def test_what_holds_pods_can_never_order_one() -> None:
@@ -125,15 +107,9 @@ def test_the_metric_is_defined_once_and_only_read_elsewhere() -> None:
     assert "vllm:" not in rule["metricsQuery"] and {"queue_wait_ms", "engine_hold_ratio"} <= names(
         "record"
     )
-    for metric, trigger in zip(HPA["spec"]["metrics"], KEDA["spec"]["triggers"], strict=True):
+    for metric in HPA["spec"]["metrics"]:
         name = metric["pods"]["metric"]["name"]
         assert re.fullmatch(served[1], name) and not re.fullmatch(served[1], f"{name}:slots")
-        service = '{namespace="inference",inference_service="llm"}'
-        assert (
-            trigger["metadata"]["query"]
-            == f"sum({name}{service} and on (namespace, pod) up{service})"
-        )
-        assert trigger["metadata"]["ignoreNullValues"] == "false"
 
 
 def test_the_adapter_lists_no_more_often_than_the_engine_is_scraped() -> None:

@@ -156,7 +156,7 @@ def test_charts_are_installed_in_the_order_they_need(stacks: dict[str, Any]) -> 
     assert {"cert_manager", "envoy_gateway", "kserve_crd", "kserve_resources"} <= before(
         "kserve_runtime_configs"
     )
-    assert "kube_prometheus_stack" in before("keda" if "keda" in releases else "prometheus_adapter")
+    assert "kube_prometheus_stack" in before("prometheus_adapter")
     assert {"node_feature_discovery", "kube_prometheus_stack"} <= before("dra_driver_nvidia_gpu")
 
 

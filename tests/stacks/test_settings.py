@@ -101,21 +101,18 @@ def test_a_budget_on_gke_needs_an_account_and_few_addresses(tmp_path: Path) -> N
 def test_a_disk_of_one_node_does_not_scale(tmp_path: Path) -> None:
     text = (DATA / "golden.yaml").read_text("utf-8").replace("staging: storageUris", "staging: pvc")
     path = tmp_path / "env.yaml"
-    for scaler in ("prometheus-adapter", "keda"):
-        alone = text.replace(
-            "autoscaler: prometheus-adapter", f"autoscaler: {scaler}\n  shared_models: false"
-        )
-        path.write_text(alone, "utf-8")
-        environ = {**GOLDEN, "MPCTL_ENV": str(path)}
-        with pytest.raises(InputError, match="may grow beyond one replica") as caught:
-            plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
-        assert "shared_models: true" in str(caught.value.hint)
-        path.write_text(
-            alone.replace("staging: pvc", "staging: pvc\n    autoscaling: {max: 1}"), "utf-8"
-        )
-        assert plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
-        path.write_text(alone.replace("staging: pvc", "staging: storageUris"), "utf-8")
-        assert plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+    alone = text.replace("serving:\n", "serving:\n  shared_models: false\n")
+    path.write_text(alone, "utf-8")
+    environ = {**GOLDEN, "MPCTL_ENV": str(path)}
+    with pytest.raises(InputError, match="may grow beyond one replica") as caught:
+        plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+    assert "shared_models: true" in str(caught.value.hint)
+    path.write_text(
+        alone.replace("staging: pvc", "staging: pvc\n    autoscaling: {max: 1}"), "utf-8"
+    )
+    assert plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+    path.write_text(alone.replace("staging: pvc", "staging: storageUris"), "utf-8")
+    assert plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
 
 
 def scaled(folder: Path, autoscaling: str, kind: str = "HorizontalPodAutoscaler") -> dict[str, Any]:
