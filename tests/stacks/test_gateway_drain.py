@@ -22,8 +22,7 @@ from mpctl.methods.preflight.drain import ANSWER_S
 from stacks.services.gateway import gateway_documents
 from stacks.settings.gateway import Gateway
 from tests.autoscaling.conftest import rule_groups
-
-from .envoys import Engine, Proxy, read
+from tests.contracts.envoys import Engine, Proxy, read
 
 STREAMS = 20
 
