@@ -8,6 +8,8 @@ import pytest
 from tests.simulation.hpa import raw_replicas
 from tests.simulation.queueing import (
     AUTOSCALERS,
+    CHEAP,
+    RIVALS,
     WORKLOADS,
     Autoscaler,
     Pod,
@@ -71,6 +73,25 @@ def test_a_step_is_answered_no_later_than_by_queue_wait_alone() -> None:
     assert shipped.ordered_s is not None and alone.ordered_s is not None
     assert shipped.ordered_s <= alone.ordered_s
     assert shipped.over_slo <= alone.over_slo
+
+
+def test_between_bursts_default_windows_give_up_what_the_next_one_needs() -> None:
+    scenario = Scenario(
+        WORKLOADS[1], length_s=3 * 3600, minimum=1, settle_s=3600, burst_s=(120, 900)
+    )
+    theirs, plain, shipped = (
+        Run(scenario, autoscaler, 1).result() for autoscaler in (*RIVALS, SHIPPED)
+    )
+    assert theirs.over_slo > 0.1 and theirs.scale_downs > 10
+    assert plain.over_slo < 0.05 and shipped.over_slo < 0.05
+    assert plain.mean_pods < shipped.mean_pods
+
+
+def test_the_cheap_targets_answer_a_step_as_soon_with_fewer_pods() -> None:
+    shipped, cheap = (Run(CHAT, autoscaler, 1).result() for autoscaler in (SHIPPED, CHEAP))
+    assert cheap.ordered_s == shipped.ordered_s
+    assert cheap.gpu_hours < shipped.gpu_hours
+    assert cheap.over_slo < shipped.over_slo + 0.01
 
 
 def test_what_holds_pods_orders_none() -> None:
