@@ -1,8 +1,9 @@
 """The annexes: parts of mpctl that the core never imports. Each joins by name, and may be absent.
 
-``lab`` predicts gains, searches settings and trains drafts; ``evidence`` signs verdicts, verifies them and exports
-operations. A command of an annex is a row of the registry (``mpctl/cli/registry.py``); what else the core asks of one
-is a row of ``HOOKS``. An installation from which the folder of an annex was deleted works without what the annex adds.
+``lab`` predicts gains, searches settings and trains drafts; ``local`` runs services as processes of this machine;
+``evidence`` signs verdicts, verifies them and exports operations. A command of an annex is a row of the registry
+(``mpctl/cli/registry.py``); what else the core asks of one is a row of ``HOOKS``. An installation from which the folder
+of an annex was deleted works without what the annex adds.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ HOOKS = {
     "predict": "mpctl.lab.plan.predicted:predict_rollout",
     "choose-method": "mpctl.lab.plan.predicted:choose_best",
     "search": "mpctl.lab.commands.tuned:search",
+    "open-local": "mpctl.local.session:open_local",
+    "local-sessions": "mpctl.local.session:local_sessions",
+    "local-heads": "mpctl.local.trainer:local_heads",
+    "orphans": "mpctl.local.processes:find_orphans",
+    "installed-engine": "mpctl.local.engine:installed_version",
     "require-signer": "mpctl.evidence.bundle:require_signer",
     "sign-promoted": "mpctl.evidence.bundle:attest_promoted",
     "sign": "mpctl.evidence.bundle:make_bundle",

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.experiment.cell import Cell
-from mpctl.platform.local.client import StreamClient
+from mpctl.platform.client import StreamClient
 from mpctl.rollout.ports import Endpoint, LoadOrder
 
 HERE = Path(__file__).resolve().parent

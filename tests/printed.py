@@ -67,11 +67,8 @@ CLUSTER = (
     "cli/cluster.py",
 )
 THIS_MACHINE = (
-    "platform/local/",
-    "app/local_services.py",
-    "app/session/local.py",
+    "local/",
     "app/session/open.py",
-    "cli/local/",
 )
 ELSEWHERE = {  # they read a managed cluster's API, or belong to the other platform
     "local": ("connect", "rbac"),

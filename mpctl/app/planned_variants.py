@@ -14,7 +14,7 @@ from mpctl.experiment.workload import Traffic, Workload
 from mpctl.json_types import JsonView
 from mpctl.manifest.engine.engine_command import EngineCommand
 from mpctl.platform.answers import prompt_tokens
-from mpctl.platform.local.meter import served_models
+from mpctl.platform.meter import served_models
 from mpctl.rollout.ports import Endpoint
 from mpctl.stats.sequential import FIRST_LOOK
 

@@ -14,7 +14,7 @@ from mpctl.app.requests import MeasurementRequest
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.prompt_files import BUILT_IN, built_in_prompts, read_classes, read_prompts
 from mpctl.experiment.workload import Traffic, Workload
-from mpctl.platform.local.state_files import part_of_path, read_json, state_root, write_json
+from mpctl.platform.state_files import part_of_path, read_json, state_root, write_json
 
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=(?P<rest>.+)", re.DOTALL)
 _SHARED = re.compile(r"(?P<rest>.+):(?P<share>\d+(?:\.\d*)?|\.\d+)", re.DOTALL)

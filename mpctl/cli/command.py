@@ -280,6 +280,6 @@ def presentable(terminal: Terminal, text: str, *, show_secrets: bool) -> str:
 
 def _service_names(text: str) -> list[str]:
     """Names for completion; empty when nothing can be read."""
-    from mpctl.platform.local.state_files import service_dirs
+    from mpctl.platform.state_files import service_dirs
 
     return sorted({d.name for d in service_dirs() if d.name.startswith(text)})

@@ -91,7 +91,11 @@ COMMANDS: Table = {
         "List published drafts, train one from your own traffic",
         "Inspect",
     ),
-    "local": ("local:local", "Run services as processes on this machine", "Platform"),
+    "local": (
+        "mpctl.local.commands:local",
+        "Run services as processes on this machine",
+        "Platform",
+    ),
     "connect": ("cluster:connect", "Print a kubeconfig for an EKS or GKE cluster", "Clouds"),
     "credential": (
         "cluster:credential",

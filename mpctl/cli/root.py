@@ -113,7 +113,7 @@ def _explain(call: CliContext, error: BaseException) -> int:
 
 def _refused(error: OSError) -> tuple[str, str]:
     """Message and hint of an error of the operating system."""
-    from mpctl.platform.local.state_files import state_root
+    from mpctl.platform.state_files import state_root
 
     if error.filename is None:
         return str(error.strerror), "free space on the disk; --debug prints where it happened"

@@ -160,9 +160,10 @@ def version(context: CliContext, /, *, client: bool) -> None:
         "schema": API_VERSION,
     }
     if not client:
-        from mpctl.platform.local.engine import installed_version
+        from mpctl import annex
 
-        versions["vllm"] = installed_version() or "not installed"
+        installed = annex.find("installed-engine")
+        versions["vllm"] = (installed and installed()) or "not installed"
     context.emit(
         "Version",
         record=lambda: versions,

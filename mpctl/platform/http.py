@@ -153,7 +153,7 @@ def _limited_backend(deadline: float, *, of_this_user: bool) -> httpcore.Network
     of this user listens on it."""
     import httpcore
 
-    from mpctl.platform.local.in_engine.listeners import NotThisUser, require_this_user
+    from mpctl.platform.port_owner import NotThisUser, require_this_user
 
     class Stream(httpcore.NetworkStream):
         def __init__(self, inner: httpcore.NetworkStream) -> None:

@@ -16,7 +16,7 @@ from mpctl.json_types import Json
 from mpctl.rollout.ports import Endpoint, LoadOrder, SentBlock
 
 STREAM = Path(__file__).parent / "stream.py"
-PACED = Path(__file__).parent / "local" / "in_engine" / "paced.py"
+PACED = Path(__file__).parent / "in_engine" / "paced.py"
 _LEAST_S = 600.0
 _SLOWEST_TOKEN_S = 0.5  # a large model on a busy CPU; only an engine that hangs takes longer
 

@@ -212,7 +212,7 @@ def table(body: list[tuple[str, ...]]) -> str:
 
 def conditions() -> str:
     """Place and time, without naming the machine."""
-    from mpctl.platform.local.engine import installed_version
+    from mpctl.local.engine import installed_version
 
     models = [
         line

@@ -13,12 +13,12 @@ import psutil
 
 from mpctl import commands
 from mpctl.app.session.base import Session
-from mpctl.app.session.local import LocalSession
 from mpctl.errors import Conflict, Refused
-from mpctl.platform.local.desired import Desired, change, read_observed
-from mpctl.platform.local.engine import api_key, model_of, read_service, served_name
-from mpctl.platform.local.platform import LocalPlatform
-from mpctl.platform.local.processes import alive
+from mpctl.local.desired import Desired, change, read_observed
+from mpctl.local.engine import api_key, model_of, read_service, served_name
+from mpctl.local.platform import LocalPlatform
+from mpctl.local.processes import alive
+from mpctl.local.session import LocalSession
 from mpctl.rollout.ports import Arm, Phase
 
 _FAULTY = (

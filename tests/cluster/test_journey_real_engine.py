@@ -6,8 +6,8 @@ import json
 import pytest
 import yaml
 
+from mpctl.local.engine import installed_version
 from mpctl.platform.kubernetes.service.manifest_text import text_of
-from mpctl.platform.local.engine import installed_version
 
 from .conftest import ROOT
 from .objects import ANY_SPEED, CONTAINERS

@@ -22,7 +22,7 @@ INPUTS = {
         "tests/cluster/rig/*/go.mod",
         "tests/cluster/rig/knative/**/*.go",
     ),
-    "engine start": ("mpctl/platform/local/in_engine/*.py",),
+    "engine start": ("mpctl/local/in_engine/*.py",),
     "speculators": ("requirements/speculators.txt",),
     "recording rules": ("manifests/monitoring/prometheusrule-*.yaml",),
 }

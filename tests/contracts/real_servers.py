@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from mpctl.errors import Refused
-from mpctl.platform.local.engine import ENGINE_MAIN, python_of
+from mpctl.local.engine import ENGINE_MAIN, python_of
 
 from . import tiny_model
 

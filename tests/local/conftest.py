@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mpctl.platform.local.processes import STATE_VARIABLE, marks_of
+from mpctl.local.processes import STATE_VARIABLE, marks_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

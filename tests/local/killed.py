@@ -10,10 +10,10 @@ import signal
 import sys
 
 from mpctl.cli.main import run
-from mpctl.platform.local.store import LocalStore
+from mpctl.platform.file_store import FileStore
 
 when = sys.argv[1]
-append = LocalStore.append
+append = FileStore.append
 written = []
 
 
@@ -25,5 +25,5 @@ def append_and_die(self, *entries, with_next=False):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-LocalStore.append = append_and_die
+FileStore.append = append_and_die
 sys.exit(run(sys.argv[2:]))

@@ -7,8 +7,8 @@ import threading
 import pytest
 import yaml
 
+from mpctl.local.engine import drain_s
 from mpctl.manifest import load_one
-from mpctl.platform.local.engine import drain_s
 
 
 def test_rollout_promotes_and_rollback_restores_byte_for_byte(up):

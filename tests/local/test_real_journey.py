@@ -12,8 +12,8 @@ from mpctl.experiment.block import Block
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
 from mpctl.experiment.prompt_files import built_in_prompts
-from mpctl.platform.local.client import StreamClient
-from mpctl.platform.local.meter import read_counters
+from mpctl.platform.client import StreamClient
+from mpctl.platform.meter import read_counters
 from mpctl.rollout.ports import LoadOrder
 
 from .test_killed import POINTS, SIGKILL, ledger

@@ -16,7 +16,7 @@ import pytest
 from mpctl.app.session.base import Place
 from mpctl.app.session.open import open_session
 from mpctl.cli.terminal import Terminal
-from mpctl.platform.local.processes import STATE_VARIABLE
+from mpctl.local.processes import STATE_VARIABLE
 from scripts.drills.rig import rig_of
 
 ROOT = Path(__file__).parents[2]

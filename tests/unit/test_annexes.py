@@ -5,7 +5,7 @@ import shutil
 import pytest
 from package_copy import PackageCopy
 
-ANNEXES = ["lab", "evidence"]
+ANNEXES = ["lab", "local", "evidence"]
 IMPORT_ALL = """
 import pkgutil, importlib, mpctl
 for module in pkgutil.walk_packages(mpctl.__path__, "mpctl."):
@@ -15,7 +15,11 @@ from mpctl.cli.registry import every_command
 print(len(list(every_command())))
 """
 RUN = "from mpctl.cli.root import run; import sys; sys.exit(print(run('mpctl', {words!r})))"
-COMMANDS = {"lab": ["plan", "qwen"], "evidence": ["verify", "bundle.jsonl", "--key", "key.pub"]}
+COMMANDS = {
+    "lab": ["plan", "qwen"],
+    "local": ["local", "down"],
+    "evidence": ["verify", "bundle.jsonl", "--key", "key.pub"],
+}
 
 
 @pytest.fixture

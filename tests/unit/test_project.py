@@ -236,7 +236,7 @@ def test_the_wheel_holds_the_package_alone_with_its_prompts(tmp_path):
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"mpctl"}
     assert "mpctl/experiment/prompts/edits.jsonl" in names
-    assert "mpctl/platform/local/in_engine/serve.py" in names
+    assert "mpctl/local/in_engine/serve.py" in names
     assert "mpctl/py.typed" in names
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
-from mpctl.platform.local.meter import LocalMeter
-from mpctl.platform.local.state_files import log_end
+from mpctl.platform.meter import HttpMeter
 from mpctl.rollout.ports import Endpoint, LoadOrder
 from mpctl.safe_text import without_requests, without_texts
 
@@ -63,7 +62,7 @@ class Failing:
 
 
 def test_what_a_load_client_fails_with_is_told_without_prompts():
-    meter = LocalMeter(Failing(), "/")
+    meter = HttpMeter(Failing(), "/")
     endpoint, cell = Endpoint("http://x", "m"), Cell("chat", 1)
     meter.send(endpoint, LoadOrder((PROMPT,), cell, 8))
     with pytest.raises(MpctlError) as failed:
@@ -84,10 +83,7 @@ LOGGED = (
 )
 
 
-def test_lines_of_an_engines_log_that_hold_requests_or_answers_are_left_out(tmp_path):
+def test_lines_of_an_engines_log_that_hold_requests_or_answers_are_left_out():
     others = ("INFO Received request cmpl-1: params: SamplingParams(n=1)", "ValueError: no memory")
     log = "\n".join([*LOGGED[:2], *others, *LOGGED[2:]])
     assert without_requests(log) == "\n".join(others)
-    path = tmp_path / "arm.log"
-    path.write_text(log)
-    assert log_end(path) == "\n".join(others)

@@ -26,8 +26,8 @@ from mpctl.gate.power import MeasurementNoise
 from mpctl.json_types import Json
 from mpctl.methods import from_config
 from mpctl.platform import http
-from mpctl.platform.local.client import StreamClient
-from mpctl.platform.local.meter import LocalMeter
+from mpctl.platform.client import StreamClient
+from mpctl.platform.meter import HttpMeter
 from mpctl.rollout.arm_engines import MeasuredEngine
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import unfinished_operation
@@ -76,7 +76,7 @@ def open_servers(console: Console, request: ServersRequest) -> Iterator[Arms]:
         )
         for arm, url in urls.items()
     }
-    meter = LocalMeter(StreamClient(), str(Path.cwd()))
+    meter = HttpMeter(StreamClient(), str(Path.cwd()))
     try:
         with interruptible(console, lambda: INTERRUPTED):
             yield Arms(

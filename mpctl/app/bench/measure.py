@@ -35,8 +35,8 @@ from mpctl.gate.power import MeasurementNoise
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.json_types import Json
-from mpctl.platform.local.state_files import read_json, state_root, try_lock, write_json
-from mpctl.platform.local.store import LocalStore
+from mpctl.platform.file_store import FileStore
+from mpctl.platform.state_files import read_json, state_root, try_lock, write_json
 from mpctl.records import restored
 from mpctl.rollout.arm_engines import ArmEngines
 from mpctl.rollout.measurement import Measurement
@@ -88,7 +88,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
     run_id = f"bench-{directory.name}"
     file = choose_file(request.run_file, run_id)
     with locked(home, directory.name):
-        store = LocalStore(directory, who())
+        store = FileStore(directory, who())
         opened = store.load(run_id, "opened")
         if opened is not None:
             console.note(f"continuing {run_id}, begun {opened['at']}")
@@ -183,7 +183,7 @@ def locked(home: Path, name: str) -> Iterator[None]:
 
 
 def open_records(
-    store: LocalStore, run_id: str, workload: Workload, policy: Policy, *, earlier: int = 0
+    store: FileStore, run_id: str, workload: Workload, policy: Policy, *, earlier: int = 0
 ) -> MeasurementRecords:
     """The records of a new measurement, or of the interrupted one of the same command. ``earlier``: measurements of
     the same pair that did not promote."""
@@ -219,7 +219,7 @@ def _earlier(home: Path, name: str) -> int:
     """Count the finished measurements before this one, of the same arms and workload, that did not promote."""
     key, _, number = name.rpartition("-")
     ended = (home / f"{key}-{n}" for n in range(1, int(number)))
-    records = (LocalStore(d, who()).load(f"bench-{d.name}", "finished") or {} for d in ended)
+    records = (FileStore(d, who()).load(f"bench-{d.name}", "finished") or {} for d in ended)
     return sum(
         record.get("outcome") in (Outcome.REJECT.value, Outcome.UNDECIDED.value)
         for record in records

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mpctl import commands
+from mpctl import annex, commands
 from mpctl.app.session.service_status import Status, arm_problems
 from mpctl.errors import Cancelled, InputError, MpctlError
 from mpctl.json_types import Json
@@ -59,7 +59,9 @@ def find_platform(context: str | None, kubeconfig: str | None) -> str:
     """
     if context or kubeconfig:
         return "kubernetes"
-    from mpctl.platform.local.state_files import service_dirs
+    if not annex.is_installed("mpctl.local"):
+        return "kubernetes"
+    from mpctl.platform.state_files import service_dirs
 
     if next(iter(service_dirs()), None) is not None:
         return "local"

@@ -128,7 +128,7 @@ class ClusterSession(Session):
 
     def running_release(self) -> str | None:
         """The release that a ready engine answers."""
-        from mpctl.platform.local.meter import release_of
+        from mpctl.platform.meter import release_of
 
         with suppress(MpctlError):
             endpoint = self.platform.address(0)
@@ -253,10 +253,10 @@ class ClusterSession(Session):
     @contextmanager
     def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
         """The load client runs in the cluster, or on this machine and reaches the pods through port-forwards."""
-        from mpctl.platform.local.meter import LocalMeter
+        from mpctl.platform.meter import HttpMeter
         from mpctl.rollout.context import Context
 
-        meter = LocalMeter(self._load_client(), str(Path.cwd()), forwarded=True)
+        meter = HttpMeter(self._load_client(), str(Path.cwd()), forwarded=True)
         with interruptible(self.console, lambda: interrupted or self.interrupted()):
             try:
                 context = Context(
@@ -275,7 +275,7 @@ class ClusterSession(Session):
             "auto", "kubernetes", unfinished=unfinished_operation(self.store.entries())
         )
         if load == "local":
-            from mpctl.platform.local.client import StreamClient
+            from mpctl.platform.client import StreamClient
 
             return StreamClient()
         from mpctl.platform.kubernetes.load_job.job_client import JobClient

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mpctl import commands
+from mpctl import annex, commands
 from mpctl.app.console import Console
 from mpctl.app.files import read_file
 from mpctl.app.session.base import Place, ServiceNotFound, Session
-from mpctl.app.session.local import LocalSession, known_services, open_local
 from mpctl.app.session.service_status import Status
 from mpctl.errors import InputError, MpctlError
 from mpctl.manifest import load_one
@@ -27,7 +26,8 @@ def open_session(
         from mpctl.app.session.cluster import open_cluster
 
         return open_cluster(place, console, name, gone=gone)
-    return open_local(place, console, name, gone=gone)
+    session: Session = annex.need("open-local")(place, console, name, gone=gone)
+    return session
 
 
 def open_named_in(place: Place, console: Console, file: str, name: str | None) -> Session:
@@ -72,10 +72,8 @@ def open_sessions(
         return cluster_sessions(place, console, everywhere=everywhere, labels=labels, listed=listed)
     if labels:
         raise InputError("services of this machine have no labels", field="--selector")
-    return [
-        LocalSession(namespace, service, console)
-        for namespace, service in known_services(place.namespace)
-    ]
+    sessions: Sequence[Session] = annex.need("local-sessions")(place, console)
+    return sessions
 
 
 def statuses_of(sessions: Sequence[Session]) -> list[Status]:

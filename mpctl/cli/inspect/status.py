@@ -4,9 +4,9 @@ and the commands that change something bring them back."""
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mpctl import commands
+from mpctl import annex, commands
 from mpctl.app.option import Option
 from mpctl.cli.command import OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from mpctl.app.session.base import Place, Session
     from mpctl.app.session.service_status import Leftover, Status
-    from mpctl.platform.local.processes import Orphan
 
 _REFRESH_S = 1.0
 
@@ -115,8 +114,6 @@ def describe(
 def _trainings(place: Place, sessions: Sequence[Session]) -> tuple[str, ...]:
     if place.platform != "kubernetes":
         return ()
-    from mpctl import annex
-
     running = annex.find("running-trainings")
     return running(sessions) if running else ()
 
@@ -131,13 +128,12 @@ def _leftovers(
     return find_leftovers(place, sessions, everywhere=everywhere)
 
 
-def find_orphans(place: Place) -> tuple[Orphan, ...]:
+def find_orphans(place: Place) -> Sequence[Any]:
     """Engines of this machine without a supervisor; a cluster has none."""
     if place.platform != "local":
         return ()
-    from mpctl.platform.local import processes
-
-    return tuple(processes.find_orphans())
+    orphans: Sequence[Any] = annex.need("orphans")()
+    return orphans
 
 
 def status_table(services: list[Status], *, wide: bool) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from mpctl import annex
 from mpctl.app.session.base import Source
 from mpctl.lab.drafts.card import Card
 from mpctl.lab.drafts.order import TrainingOrder
-
-if TYPE_CHECKING:
-    from mpctl.app.session.local import LocalSession
-    from mpctl.lab.drafts.local_trainer import LocalTrainer
 
 
 class TrainedHeads(Protocol):
@@ -33,7 +29,6 @@ class TrainedHeads(Protocol):
 def heads_of(source: Source) -> TrainedHeads | None:
     """The heads of a service; None where none can be trained."""
     from mpctl.app.session.cluster import ClusterSession
-    from mpctl.app.session.local import LocalSession
 
     if isinstance(source, ClusterSession):
         from mpctl.lab.training_job.trainer import JobTrainer
@@ -41,17 +36,5 @@ def heads_of(source: Source) -> TrainedHeads | None:
         return JobTrainer(
             source.client, source.namespace, source.name, lambda _order: (), source.console.warn
         )
-    if isinstance(source, LocalSession):
-        return local_heads(source)
-    return None
-
-
-def local_heads(session: LocalSession) -> LocalTrainer:
-    """The heads in the state of a service on this machine."""
-    from mpctl.lab.drafts.local_trainer import LocalTrainer
-    from mpctl.platform.local.engine import python_of
-
-    desired = session.platform.desired()
-    return LocalTrainer(
-        session.platform.directory, desired.python or python_of(None), Path(desired.cwd)
-    )
+    local = annex.find("local-heads")
+    return local(source) if local else None

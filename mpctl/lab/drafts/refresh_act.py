@@ -13,7 +13,7 @@ from mpctl.app.watch.ledger_facts import WATCH, RefreshFacts, Trainings
 from mpctl.experiment.prompt_files import body_of
 from mpctl.lab.drafts import refresh
 from mpctl.lab.drafts.card import prompt_digest
-from mpctl.platform.local.state_files import state_root, write_text
+from mpctl.platform.state_files import state_root, write_text
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Plan
 from mpctl.watch.watch_policy import WatchPolicy

@@ -25,7 +25,7 @@ from mpctl.lab.payoff.schedule import batch_ranges, honours_schedule, schedule_s
 from mpctl.lab.plan.result import MethodPlan, ServicePlan
 from mpctl.lab.tune.halving import Standing
 from mpctl.methods import METHODS
-from mpctl.platform.local.store import LocalStore
+from mpctl.platform.file_store import FileStore
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement_records import MeasurementRecords
 from mpctl.stats.confidence import Interval
@@ -180,7 +180,7 @@ class Trials:
     request: BenchRequest
     speculation: SpeculationRequest
     workload: Workload
-    store: LocalStore
+    store: FileStore
     run_id: str
     configurations: list[Configuration]
     known: dict[int, Tried] = field(default_factory=dict)

@@ -35,8 +35,8 @@ from mpctl.lab.tune.trials import (
     starting_field,
 )
 from mpctl.methods import Spec, from_config, parse_version
-from mpctl.platform.local.state_files import state_root
-from mpctl.platform.local.store import LocalStore
+from mpctl.platform.file_store import FileStore
+from mpctl.platform.state_files import state_root
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
     file, spec_file = choose_file(bench.run_file, run_id), _spec_file(request.write_spec, run_id)
     console = session.console
     with locked(home, directory.name), session.context(interrupted=INTERRUPTED) as context:
-        store = LocalStore(directory, who())
+        store = FileStore(directory, who())
         limit = f", within {measurement.time_limit_s:.0f} s" if measurement.time_limit_s else ""
         console.note(
             f"{run_id}: {len(field)} configurations{limit}; {describe_workload(workload)} to each arm"

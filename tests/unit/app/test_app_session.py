@@ -8,8 +8,8 @@ from console import RecordingConsole
 from mpctl.app.session import cluster as cluster_sessions
 from mpctl.app.session.base import Place, ServiceNotFound
 from mpctl.app.session.cluster import ClusterSession, open_cluster
-from mpctl.app.session.local import LocalSession
 from mpctl.errors import NotPermitted
+from mpctl.local.session import LocalSession
 
 
 def cluster(measured):

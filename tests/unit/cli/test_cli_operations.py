@@ -136,7 +136,7 @@ def requested(monkeypatch):
     monkeypatch.setattr(rollout, "run", run)
     monkeypatch.setattr(rollback, "run", run)
     monkeypatch.setattr(
-        "mpctl.app.session.open.open_local", lambda place, console, name, **_gone: session
+        "mpctl.local.session.open_local", lambda place, console, name, **_gone: session
     )
     return rows
 
@@ -272,7 +272,7 @@ def test_a_file_names_the_running_service(cli, requested, monkeypatch):
     (cli.directory / "service.yaml").write_text(MANIFEST)
     opened = []
     monkeypatch.setattr(
-        "mpctl.app.session.open.open_local",
+        "mpctl.local.session.open_local",
         lambda place, console, name, **_gone: opened.append((place, name)) or MemorySession(),
     )
     assert cli("rollout", "-f", "service.yaml", "--spec", "ngram").code == 0

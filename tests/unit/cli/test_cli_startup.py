@@ -77,7 +77,7 @@ def test_status_loads_neither_a_client_nor_what_measures(tmp_path):
         "rich",
         "vllm",
         "torch",
-        "mpctl.platform.local.meter",
+        "mpctl.platform.meter",
     }
 
 

@@ -188,7 +188,7 @@ def test_a_fault_of_ours_is_one_line_without_a_stack_trace(cli, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr("mpctl.app.session.open.known_services", broken)
+    monkeypatch.setattr("mpctl.local.session.known_services", broken)
     done = cli("status")
     assert done.code == 1
     assert done.err == (
@@ -208,7 +208,7 @@ def test_ctrl_c_outside_a_change_is_a_plain_end(cli, monkeypatch, raised):
     def stop(*_):
         raise raised
 
-    monkeypatch.setattr("mpctl.app.session.open.known_services", stop)
+    monkeypatch.setattr("mpctl.local.session.known_services", stop)
     done = cli("status")
     assert (done.code, done.err) == (
         2,

@@ -9,9 +9,9 @@ import pytest
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
 from mpctl.platform import http
+from mpctl.platform.client import StreamClient
 from mpctl.platform.load import block_of
-from mpctl.platform.local.client import StreamClient
-from mpctl.platform.local.meter import LocalMeter, device, is_here, model_digest
+from mpctl.platform.meter import HttpMeter, device, is_here, model_digest
 from mpctl.rollout.ports import Endpoint, EngineFacts, LoadOrder
 
 ENDPOINT = Endpoint("http://127.0.0.1:1", "svc", token="key")
@@ -59,7 +59,7 @@ def test_a_models_digest_is_of_names_sizes_and_content(tmp_path):
 
 
 def test_of_large_files_the_ends_are_read(tmp_path, monkeypatch):
-    from mpctl.platform.local import meter
+    from mpctl.platform import meter
 
     monkeypatch.setattr(meter, "_WHOLE_BYTES", 100)
     monkeypatch.setattr(meter, "_PART_BYTES", 10)
@@ -109,7 +109,7 @@ def test_an_engine_tells_its_version_model_and_room(monkeypatch, tmp_path):
         monkeypatch,
         {"/version": '{"version": "0.32.0"}', "/v1/models": models, "/metrics": METRICS},
     )
-    description = LocalMeter(StreamClient(), str(tmp_path)).describe(ENDPOINT)
+    description = HttpMeter(StreamClient(), str(tmp_path)).describe(ENDPOINT)
     assert (description.engine_version, description.model, description.kv_pool_tokens) == (
         "0.32.0",
         "weights",
@@ -125,7 +125,7 @@ def test_of_a_forwarded_engine_this_machine_says_nothing(monkeypatch, tmp_path):
         monkeypatch,
         {"/v1/models": '{"data": [{"id": "svc", "root": "weights"}]}', "/metrics": METRICS},
     )
-    description = LocalMeter(StreamClient(), str(tmp_path), forwarded=True).describe(ENDPOINT)
+    description = HttpMeter(StreamClient(), str(tmp_path), forwarded=True).describe(ENDPOINT)
     assert description == EngineFacts(model="weights", kv_pool_tokens=1398016)
 
 
@@ -134,7 +134,7 @@ def test_of_a_forwarded_engine_this_machine_says_nothing(monkeypatch, tmp_path):
 )
 def test_what_an_engine_does_not_tell_is_empty(monkeypatch, broken):
     served(monkeypatch, {"/version": "x", "/v1/models": broken, "/metrics": "# nothing\n"})
-    description = LocalMeter(StreamClient(), "/").describe(
+    description = HttpMeter(StreamClient(), "/").describe(
         Endpoint("http://127.0.0.1:1", "svc", token="key")
     )
     assert description == EngineFacts(model="svc", device=description.device)
@@ -143,7 +143,7 @@ def test_what_an_engine_does_not_tell_is_empty(monkeypatch, broken):
 def test_without_metrics_there_is_nothing_to_measure(monkeypatch):
     served(monkeypatch, {})
     with pytest.raises(CounterError, match="/metrics"):
-        LocalMeter(StreamClient(), "/").describe(ENDPOINT)
+        HttpMeter(StreamClient(), "/").describe(ENDPOINT)
 
 
 @pytest.mark.parametrize(

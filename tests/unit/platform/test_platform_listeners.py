@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import threading
@@ -15,13 +14,10 @@ from squatter import NOBODY, needs_root, squatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
-from mpctl.platform import http
-from mpctl.platform.local import supervisor
-from mpctl.platform.local.client import StreamClient
-from mpctl.platform.local.in_engine import listeners
-from mpctl.platform.local.in_engine.listeners import NotThisUser, listener_of, require_this_user
-from mpctl.platform.local.meter import LocalMeter
-from mpctl.platform.local.supervisor import RequestRouter
+from mpctl.platform import http, port_owner
+from mpctl.platform.client import StreamClient
+from mpctl.platform.meter import HttpMeter
+from mpctl.platform.port_owner import NotThisUser, listener_of, require_this_user
 from mpctl.rollout.ports import Endpoint, LoadOrder
 from scripts.drills.users import Users
 
@@ -55,14 +51,14 @@ def test_the_listener_of_a_port_is_told_with_its_user(host, family):
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 def test_the_kernels_answer_and_its_table_agree(host):
     with listening(host) as port:
-        assert listeners._asked(port) == listeners._listed(port) == listener_of(port)
+        assert port_owner._asked(port) == port_owner._listed(port) == listener_of(port)
 
 
 def test_without_the_kernels_answer_its_table_tells(monkeypatch):
     def unknown(_port):
         raise OSError("sock_diag is not offered")
 
-    monkeypatch.setattr(listeners, "_asked", unknown)
+    monkeypatch.setattr(port_owner, "_asked", unknown)
     with listening() as port:
         assert listener_of(port)[0] == os.geteuid()
 
@@ -71,7 +67,7 @@ def test_a_free_port_is_told_by_the_kernel_without_its_table(monkeypatch):
     """While an engine starts it is asked several times a second, and the table may have thousands of lines."""
     with listening() as port:
         pass
-    monkeypatch.setattr(listeners, "_listed", lambda _: pytest.fail("the table was read"))
+    monkeypatch.setattr(port_owner, "_listed", lambda _: pytest.fail("the table was read"))
     assert listener_of(port) is None
 
 
@@ -103,12 +99,10 @@ def key_and_prompt(port):
 
 @needs_root
 def test_no_key_and_no_request_reach_another_user(tmp_path):
-    """The health check, the meter, the users of a drill and the router, each in front of a squatted port."""
+    """The meter and the users of a drill, each in front of a squatted port."""
     port = free_port()
-    meter = LocalMeter(StreamClient(), "/")
+    meter = HttpMeter(StreamClient(), "/")
     with squatting(port, tmp_path / "log") as squatter:
-        assert supervisor._healthy(port) is False
-        assert supervisor._busy(port) is False
         with pytest.raises(MpctlError, match="another user"):
             meter.complete(key_and_prompt(port))
         with pytest.raises(CounterError, match="another user"):
@@ -117,26 +111,9 @@ def test_no_key_and_no_request_reach_another_user(tmp_path):
             meter.describe(key_and_prompt(port))
         drill = Users(f"http://127.0.0.1:{port}", "demo", "sk-key", clients=0, max_tokens=8)
         assert "another user" in drill.ask("prompt").error
-        assert asyncio.run(through_the_router(port)) == b""
         assert squatter.heard == ""
         http.get(f"http://127.0.0.1:{port}/", headers={"Authorization": "sk-other"})
         assert "sk-other" in squatter.heard, "the squatter listens"
-
-
-async def through_the_router(port):
-    actual_free_port = free_port()
-    router = RequestRouter(actual_free_port, lambda: port)
-    await router.ensure()
-    reader, writer = await asyncio.open_connection("127.0.0.1", actual_free_port)
-    with suppress(OSError):
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nAuthorization: sk-key\r\n\r\n")
-        await writer.drain()
-    answer = b""
-    with suppress(OSError):
-        answer = await reader.read()
-    writer.close()
-    await router.close()
-    return answer
 
 
 @pytest.fixture
@@ -178,6 +155,5 @@ def test_a_load_client_sends_nothing_to_another_user(tmp_path):
         assert squatter.heard == ""
 
 
-def test_this_users_engine_is_healthy_and_answers(engine):
-    assert supervisor._healthy(engine)
+def test_this_users_engine_answers(engine):
     assert http.get(f"http://127.0.0.1:{engine}/", socket=http.SAME_USER).text == "ok"

@@ -9,9 +9,9 @@ import pytest
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
 from mpctl.platform import http
+from mpctl.platform.client import StreamClient
 from mpctl.platform.load import limit_s
-from mpctl.platform.local.client import StreamClient
-from mpctl.platform.local.meter import LocalMeter
+from mpctl.platform.meter import HttpMeter
 from mpctl.rollout.ports import Endpoint, LoadOrder
 
 ENDPOINT = Endpoint("http://127.0.0.1:1", "svc")
@@ -44,10 +44,10 @@ def test_more_work_may_take_longer(count, max_tokens, cell, seconds):
 def test_a_completion_that_is_none(monkeypatch, body, message):
     monkeypatch.setattr(http, "request", lambda method, url, **_: http.HttpAnswer(200, body))
     with pytest.raises(MpctlError, match=message):
-        LocalMeter(StreamClient(), ".").complete(ENDPOINT)
+        HttpMeter(StreamClient(), ".").complete(ENDPOINT)
 
 
 def test_a_completion(monkeypatch):
     body = json.dumps({"usage": {"completion_tokens": 4}}).encode()
     monkeypatch.setattr(http, "request", lambda method, url, **_: http.HttpAnswer(200, body))
-    LocalMeter(StreamClient(), ".").complete(ENDPOINT)
+    HttpMeter(StreamClient(), ".").complete(ENDPOINT)

@@ -12,7 +12,7 @@ import pytest
 
 from mpctl.errors import Conflict, MpctlError
 from mpctl.methods import Spec
-from mpctl.platform.local.store import LocalStore
+from mpctl.platform.file_store import FileStore
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.revision import Revision
 
@@ -21,7 +21,7 @@ AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def store(tmp_path):
-    return LocalStore(tmp_path / "ns" / "svc", "ann@here")
+    return FileStore(tmp_path / "ns" / "svc", "ann@here")
 
 
 def entry(last=None, step="start"):
@@ -53,7 +53,7 @@ def test_entries_are_kept_in_order(store, tmp_path):
     store.append(actual_entry)
     store.append(two)
     assert store.entries() == (actual_entry, two)
-    assert LocalStore(tmp_path / "ns" / "svc", "bob@there").entries() == (actual_entry, two)
+    assert FileStore(tmp_path / "ns" / "svc", "bob@there").entries() == (actual_entry, two)
 
 
 def test_a_torn_tail_is_not_read_and_cut_off_by_the_next_entry(store, tmp_path):
@@ -163,8 +163,8 @@ def test_a_ledger_that_is_no_text_is_damaged(store, tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from mpctl.platform.local.store import LocalStore
-with LocalStore(Path(sys.argv[1]), "bob@there").lease("rollout"):
+from mpctl.platform.file_store import FileStore
+with FileStore(Path(sys.argv[1]), "bob@there").lease("rollout"):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -15,8 +15,8 @@ from mpctl.experiment.block import LoadResult
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.cell import Cell
 from mpctl.platform import http, stream
-from mpctl.platform.local.client import StreamClient
-from mpctl.platform.local.meter import LocalMeter
+from mpctl.platform.client import StreamClient
+from mpctl.platform.meter import HttpMeter
 from mpctl.platform.stream import LoadTarget, send_block
 from mpctl.rollout.ports import LoadOrder
 
@@ -331,7 +331,7 @@ def test_against_the_server_of_known_timing_every_request_and_token_is_counted(c
 
 
 def test_the_client_is_calibrated():
-    calibration = LocalMeter(StreamClient(), "/").calibrate(4)
+    calibration = HttpMeter(StreamClient(), "/").calibrate(4)
     assert (calibration.concurrency, calibration.requests) == (4, 100)
     assert calibration.chunks_per_s > 0
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from mpctl.platform.local import engine
+from mpctl.local import engine
 
 
 def write(folder: Path, sources: dict[str, str]) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from mpctl.lab.drafts.card import Card, Target, prompt_digest
 from mpctl.lab.drafts.order import TrainingOrder
-from mpctl.platform.local.desired import Desired, DesiredArm
-from mpctl.platform.local.state_files import service_dir, write_json
+from mpctl.local.desired import Desired, DesiredArm
+from mpctl.platform.state_files import service_dir, write_json
 
 SALT = "5a17"
 MANIFEST = """apiVersion: serving.kserve.io/v1beta1

@@ -9,18 +9,18 @@ from run_samples import make_run
 
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.methods import Spec
-from mpctl.platform.local.store import LocalStore
+from mpctl.platform.file_store import FileStore
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.revision import Manifest
 
 
-def keep_rollouts(state: Path) -> LocalStore:
+def keep_rollouts(state: Path) -> FileStore:
     """Write a service with two rollouts that measured and a third that did not."""
     directory = state / "local" / "default" / "demo"
     directory.mkdir(parents=True)
     (directory / "desired.json").write_text("{}")
-    store = LocalStore(directory, "ada@host")
+    store = FileStore(directory, "ada@host")
     for number, measured in ((1, True), (2, True), (3, False)):
         _record(store, f"rollout-{number}", make_run(rounds=4), measured=measured)
     return store

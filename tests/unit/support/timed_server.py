@@ -15,7 +15,7 @@ import sys
 import time
 from contextlib import suppress
 
-from mpctl.platform.local.in_engine.paced import listen
+from mpctl.platform.in_engine.paced import listen
 
 MODEL = "timed"
 

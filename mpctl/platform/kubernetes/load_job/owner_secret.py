@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 
 from mpctl.errors import MpctlError
-from mpctl.platform.local.state_files import state_root, write_text
+from mpctl.platform.state_files import state_root, write_text
 
 _KEY_BYTES = 32
 

@@ -16,7 +16,7 @@ from mpctl.app.bench.recorded import read_run
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.requests import MeasurementRequest
 from mpctl.errors import Conflict, InputError
-from mpctl.platform.local.state_files import state_root, try_lock
+from mpctl.platform.state_files import state_root, try_lock
 from mpctl.rollout.ports import Arm, Phase
 from mpctl.rollout.steps.measure import measured_engine
 

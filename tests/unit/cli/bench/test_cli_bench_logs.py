@@ -60,7 +60,7 @@ def engine(refuses=lambda body: None):
 @pytest.fixture
 def measure(cli, monkeypatch):
     """Measure with a file of prompts, without a calibration; return the command's result."""
-    monkeypatch.setattr("mpctl.platform.local.meter.LocalMeter.calibrate", lambda *arguments: None)
+    monkeypatch.setattr("mpctl.platform.meter.HttpMeter.calibrate", lambda *arguments: None)
 
     def run(url, content, *options, name="log.jsonl"):
         (cli.directory / name).write_bytes(

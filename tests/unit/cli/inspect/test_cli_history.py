@@ -8,15 +8,15 @@ import pytest
 from mpctl.app.inspect.history import ServiceHistory
 from mpctl.app.operate.rollback import decide
 from mpctl.app.requests import RollbackRequest
-from mpctl.app.session.local import LocalSession
 from mpctl.cli.inspect.history import age, history_table
 from mpctl.experiment.cell import Cell
 from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.verdict import CellVerdict, Verdict
+from mpctl.local.desired import Desired, DesiredArm
+from mpctl.local.session import LocalSession
 from mpctl.methods import Spec
-from mpctl.platform.local.desired import Desired, DesiredArm
-from mpctl.platform.local.state_files import service_dir, write_json
-from mpctl.platform.local.store import LocalStore
+from mpctl.platform.file_store import FileStore
+from mpctl.platform.state_files import service_dir, write_json
 from mpctl.records import encode
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.operation import Ending, Operation
@@ -45,7 +45,7 @@ def recorded(cli):
         "demo", "default", live, 8000, "/", "python", "arm-1", {"arm-1": DesiredArm(live, 8001)}
     )
     write_json(directory / "desired.json", desired.to_record())
-    store = LocalStore(directory, "ann@here")
+    store = FileStore(directory, "ann@here")
     plan = Plan(
         Kind.ROLLOUT,
         Strategy.SIDE_BY_SIDE,
@@ -111,7 +111,7 @@ SECRET = MANIFEST + "      env:\n      - name: HF_TOKEN\n        value: PLANTED\
 
 @pytest.mark.parametrize("form", ["yaml", "json", "table"])
 def test_a_revision_is_printed_without_its_secrets_unless_asked(cli, recorded, form):
-    store = LocalStore(recorded, "ann@here")
+    store = FileStore(recorded, "ann@here")
     store.add_revision(
         Revision(3, SECRET, "2026-01-01", "ann@here", "as found", Spec("none"), "rollout-1")
     )
@@ -235,7 +235,7 @@ def files(directory):
 
 
 def test_a_purge_deletes_what_was_recorded_and_leaves_the_service(cli, recorded):
-    LocalStore(recorded, "ann@here").save("rollout-1", "workload", {"a": 1})
+    FileStore(recorded, "ann@here").save("rollout-1", "workload", {"a": 1})
     (recorded / "arms").mkdir()
     for arm in ("arm-0", "arm-1"):
         (recorded / "arms" / f"{arm}.log").write_text("loaded")
@@ -275,7 +275,7 @@ def test_a_purge_without_a_terminal_needs_a_yes(cli, recorded):
 
 
 def test_a_purge_is_refused_while_an_operation_is_unfinished(cli, recorded):
-    store = LocalStore(recorded, "ann@here")
+    store = FileStore(recorded, "ann@here")
     plan = Plan(
         Kind.ROLLOUT,
         Strategy.SIDE_BY_SIDE,

@@ -25,10 +25,10 @@ from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.errors import Conflict, MpctlError
 from mpctl.lab.drafts import refresh
 from mpctl.lab.drafts.card import prompt_digest
-from mpctl.lab.drafts.local_trainer import LocalTrainer
 from mpctl.lab.drafts.order import TrainingPhase
 from mpctl.lab.drafts.requests import DraftTrainRequest
 from mpctl.lab.drafts.training import ServiceTraining, made_heads
+from mpctl.local.trainer import LocalTrainer
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 from mpctl.watch.refresh import RefreshPolicy

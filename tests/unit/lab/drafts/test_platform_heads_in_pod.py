@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import httpx
 import pytest
-import test_platform_head_trainer
-from test_platform_head_trainer import SALT
+import training_orders
+from training_orders import SALT
 
 from mpctl.lab.drafts.card import card_of, prompt_digest
 from mpctl.lab.drafts.order import Limits, Split, TrainingOrder, digest_of, prompt_lines
@@ -25,7 +25,7 @@ TRAINER = "import pathlib, sys; f = pathlib.Path(sys.argv[1]); f.mkdir(); (f / '
 
 
 def order():
-    return replace(test_platform_head_trainer.order(), prompts=digest_of(PROMPTS, SALT))
+    return replace(training_orders.order(), prompts=digest_of(PROMPTS, SALT))
 
 
 @pytest.fixture

@@ -13,14 +13,16 @@ import subprocess
 from pathlib import Path
 
 from mpctl import commands
+from mpctl.app.session.base import Source
 from mpctl.errors import InputError, MpctlError
 from mpctl.json_types import Json
 from mpctl.lab.drafts.card import Card, card_of
 from mpctl.lab.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
-from mpctl.platform.local.desired import Process
-from mpctl.platform.local.engine import DEFAULT_ENV, with_loopback
-from mpctl.platform.local.processes import alive, identify, marked, stop_group
-from mpctl.platform.local.state_files import (
+from mpctl.local.desired import Process
+from mpctl.local.engine import DEFAULT_ENV, python_of, with_loopback
+from mpctl.local.processes import alive, identify, marked, stop_group
+from mpctl.local.session import LocalSession
+from mpctl.platform.state_files import (
     locked,
     part_of_path,
     read_json,
@@ -30,7 +32,7 @@ from mpctl.platform.local.state_files import (
 )
 from mpctl.records import decode, encode, restored
 
-PROGRAM = Path(__file__).parents[1] / "in_engine" / "heads.py"
+PROGRAM = Path(__file__).parents[1] / "lab" / "in_engine" / "heads.py"
 _DAMAGED = f"'{commands.line('drafts', 'purge', 'HEAD')}' deletes the head"
 
 
@@ -183,3 +185,13 @@ class LocalTrainer:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def local_heads(source: Source) -> LocalTrainer | None:
+    """The heads in the state of a service on this machine; None for one that runs elsewhere."""
+    if not isinstance(source, LocalSession):
+        return None
+    desired = source.platform.desired()
+    return LocalTrainer(
+        source.platform.directory, desired.python or python_of(None), Path(desired.cwd)
+    )

@@ -16,7 +16,7 @@ from mpctl.experiment.calibration import Pace
 from mpctl.experiment.counters import Counters
 from mpctl.platform import http
 from mpctl.platform.load import PACED, PacedServer, block_of, limit_s
-from mpctl.platform.local.in_engine.listeners import require_this_user
+from mpctl.platform.port_owner import require_this_user
 from mpctl.platform.stream import LoadTarget, send_block
 from mpctl.rollout.ports import Endpoint, LoadOrder, SentBlock
 

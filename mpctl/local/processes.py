@@ -16,8 +16,8 @@ from pathlib import Path
 import psutil
 
 from mpctl import commands
-from mpctl.platform.local.desired import Process, read_desired, read_observed
-from mpctl.platform.local.state_files import state_root
+from mpctl.local.desired import Process, read_desired, read_observed
+from mpctl.platform.state_files import state_root
 from mpctl.records import Record
 
 STATE_VARIABLE = "MPCTL_STATE_DIR"

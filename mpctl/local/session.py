@@ -23,12 +23,12 @@ from mpctl.app.session.base import (
 from mpctl.app.session.service_status import Status
 from mpctl.errors import Cancelled, InputError
 from mpctl.json_types import Json
+from mpctl.local.engine import installed_version, model_of, read_service
+from mpctl.local.platform import LocalPlatform
 from mpctl.manifest import Service
 from mpctl.methods import from_config
-from mpctl.platform.local.engine import installed_version, model_of, read_service
-from mpctl.platform.local.platform import LocalPlatform
-from mpctl.platform.local.state_files import service_dirs
-from mpctl.platform.local.store import LocalStore
+from mpctl.platform.file_store import FileStore
+from mpctl.platform.state_files import service_dirs
 from mpctl.rollout.ports import COPY, Arm
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class LocalSession(Session):
     """A service on this machine."""
 
-    store: LocalStore
+    store: FileStore
     platform: LocalPlatform
     shares_files = True
     stages = False  # engines on this machine read paths and repositories as they are
@@ -46,7 +46,7 @@ class LocalSession(Session):
     def __init__(self, namespace: str, name: str, console: Console) -> None:
         self.name, self.namespace, self.console = name, namespace, console
         self.platform = LocalPlatform(namespace, name)
-        self.store = LocalStore(self.platform.directory, who())
+        self.store = FileStore(self.platform.directory, who())
 
     def service(self) -> Service:
         """The live service as a value."""
@@ -91,7 +91,7 @@ class LocalSession(Session):
 
     def engine_log(self) -> str | None:
         """The beginning of the serving arm's log, where vLLM says how large its KV pool is."""
-        from mpctl.platform.local.state_files import log_path
+        from mpctl.local.logs import log_path
 
         path = log_path(self.platform.directory, self.platform.desired().route)
         try:
@@ -103,7 +103,7 @@ class LocalSession(Session):
     def gpu(self) -> str | None:
         """The GPU of this machine."""
         from mpctl.estimate.shape import find_gpu
-        from mpctl.platform.local.meter import device
+        from mpctl.platform.meter import device
 
         gpu = find_gpu(device())
         return None if gpu is None else gpu.name
@@ -111,7 +111,7 @@ class LocalSession(Session):
     def counters(self) -> EngineCounters:
         """Read the counters of the engine that gets the traffic."""
         from mpctl.experiment.counters import CounterError
-        from mpctl.platform.local.meter import read_counters
+        from mpctl.platform.meter import read_counters
 
         desired = self.platform.desired()
         arm = desired.arms.get(desired.route)
@@ -151,13 +151,13 @@ class LocalSession(Session):
     @contextmanager
     def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
         """A supervisor that is gone is replaced, the load client ends with the block."""
-        from mpctl.platform.local.client import StreamClient
-        from mpctl.platform.local.meter import LocalMeter
+        from mpctl.platform.client import StreamClient
+        from mpctl.platform.meter import HttpMeter
         from mpctl.rollout.context import Context
 
         desired = self.platform.desired()
         platform = LocalPlatform(self.namespace, self.name, supervises=True)
-        meter = LocalMeter(StreamClient(), desired.cwd)
+        meter = HttpMeter(StreamClient(), desired.cwd)
         with interruptible(self.console, lambda: interrupted or self.interrupted()):
             try:
                 context = Context(platform, self.store, meter, SystemClock(), self.console, who())
@@ -191,6 +191,14 @@ def open_local(
     return LocalSession(
         *choose(services, name, where=where, none=none, elsewhere=_namespaces), console
     )
+
+
+def local_sessions(place: Place, console: Console) -> list[LocalSession]:
+    """Every service that is up on this machine, or in the namespace."""
+    return [
+        LocalSession(namespace, service, console)
+        for namespace, service in known_services(place.namespace)
+    ]
 
 
 def _namespaces(name: str) -> list[str]:

@@ -15,8 +15,7 @@ from typing import BinaryIO
 from mpctl import bounded, commands, safe_text
 from mpctl.errors import Conflict, MpctlError
 from mpctl.json_types import Json
-from mpctl.platform.local.desired import read_observed
-from mpctl.platform.local.state_files import (
+from mpctl.platform.state_files import (
     RESTORE,
     naming,
     part_of_path,
@@ -74,10 +73,11 @@ def _files(directory: Path, pattern: str) -> list[Path]:
 
 
 def _running(directory: Path) -> frozenset[str]:
-    """Ids of the arms that the service has."""
-    desired, observed = read_json(directory / "desired.json"), read_observed(directory)
-    named = desired.get("arms", {}) if isinstance(desired, dict) else {}
-    return frozenset(named) | frozenset(observed.arms if observed else ())
+    """Ids of the arms that the service has, or should have."""
+    documents = (read_json(directory / name) for name in ("desired.json", "observed.json"))
+    return frozenset(
+        arm for one in documents if isinstance(one, dict) for arm in one.get("arms", {})
+    )
 
 
 _SEALED = "sealed.json"
@@ -86,7 +86,7 @@ _TAIL_BYTES = 65536
 _LEASE_TRIES, _LEASE_PAUSE_S = 4, 0.05
 
 
-class LocalStore:
+class FileStore:
     """Implements ``mpctl.rollout.ports.Store``. Nothing written here is ever rewritten but measurements, which are
     replaced whole."""
 

@@ -1,6 +1,6 @@
 """Keeps the engines of one service as ``desired.json`` says, and survives the command that asked for them.
 
-``python -m mpctl.platform.local.supervisor DIRECTORY`` runs until the service is taken down. It holds
+``python -m mpctl.local.supervisor DIRECTORY`` runs until the service is taken down. It holds
 ``supervisor.lock`` for its lifetime, so there is never a second one; a new one adopts engines that an earlier one
 left running. An engine that was ready once is started again when it ends, with a growing pause; one that never became
 ready is left failed, with its exit code.
@@ -31,8 +31,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mpctl.errors import MpctlError
-from mpctl.platform.http import METRICS_BYTES
-from mpctl.platform.local.desired import (
+from mpctl.local.desired import (
     DESIRED,
     OBSERVED,
     Desired,
@@ -43,18 +42,18 @@ from mpctl.platform.local.desired import (
     read_desired,
     read_observed,
 )
-from mpctl.platform.local.engine import (
+from mpctl.local.engine import (
     DRAIN_S,
     drain_s,
     engine_command,
     engine_environment,
     read_service,
 )
-from mpctl.platform.local.in_engine.listeners import listener_of, require_this_user
-from mpctl.platform.local.processes import alive, identify, marked, stop_group, tagged
-from mpctl.platform.local.state_files import (
-    log_path,
-    start_phase,
+from mpctl.local.logs import log_path, start_phase
+from mpctl.local.processes import alive, identify, marked, stop_group, tagged
+from mpctl.platform.http import METRICS_BYTES
+from mpctl.platform.port_owner import listener_of, require_this_user
+from mpctl.platform.state_files import (
     state_root,
     try_lock,
     write_json,

@@ -14,15 +14,13 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from training_orders import PROMPTS, order
 
 from mpctl.errors import InputError, MpctlError
-from mpctl.lab.drafts.card import StartHead, Target, prompt_digest
-from mpctl.lab.drafts.local_trainer import LocalTrainer
-from mpctl.lab.drafts.order import Limits, Split, TrainingOrder, TrainingPhase
+from mpctl.lab.drafts.order import Limits, TrainingPhase
 from mpctl.lab.in_engine import heads
+from mpctl.local.trainer import LocalTrainer
 
-SALT = "s"
-PROMPTS = Split.of([f"planted secret {number}" for number in range(10)], SALT)
 STAGES = """#!{python}
 import json, pathlib, sys, time
 folder, uid, command = pathlib.Path(sys.argv[2]), sys.argv[4], sys.argv[5:]
@@ -60,20 +58,8 @@ def trainer(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     trainer = LocalTrainer(tmp_path / "service", str(engine), tmp_path)
     yield trainer
-    for order in trainer.orders():
-        trainer.purge(order.name)
-
-
-def order(*command: str, name: str = "qwen-1") -> TrainingOrder:
-    digests = [
-        tuple(prompt_digest(prompt, SALT) for prompt in side)
-        for side in (PROMPTS.training, PROMPTS.holdout)
-    ]
-    start = StartHead("start", "")
-    target = Target("org/target")
-    return TrainingOrder(
-        name, "qwen", "eagle3", target, SALT, *digests, command or ("train", "{start}"), start=start
-    )
+    for ended in trainer.orders():
+        trainer.purge(ended.name)
 
 
 def wait_for(trainer: LocalTrainer, uid: str, *phases: TrainingPhase) -> TrainingPhase:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.platform.local.in_engine import serve
+from mpctl.local.in_engine import serve
 
 
 def ill():

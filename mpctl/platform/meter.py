@@ -99,7 +99,7 @@ _READ_LOG = "read the engine's log"
 _POOL = re.compile(r'^vllm:cache_config_info\{.*?\bkv_cache_size_tokens="(\d+)"', re.MULTILINE)
 
 
-class LocalMeter:
+class HttpMeter:
     """Implements ``mpctl.rollout.ports.Meter``. Close it to end its client.
 
     ``cwd``: what relative paths of models start from. ``forwarded``: a loopback address leads to an engine elsewhere,

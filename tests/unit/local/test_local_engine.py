@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from mpctl.platform.local.engine import api_key, engine_command, engine_environment, read_service
-from mpctl.platform.local.in_engine.serve import with_more
+from mpctl.local.engine import api_key, engine_command, engine_environment, read_service
+from mpctl.local.in_engine.serve import with_more
 
 MANIFEST = """\
 apiVersion: serving.kserve.io/v1beta1

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from mpctl import commands
-from mpctl.app.environment_requests import LocalDownRequest, LocalLogsRequest, LocalUpRequest
 from mpctl.cli.command import command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup
+from mpctl.local.requests import LocalDownRequest, LocalLogsRequest, LocalUpRequest
 
 local = LazyGroup(
     "local",
     table={
-        "up": ("local:up", "Start a service from its manifest", "Commands"),
-        "down": ("local:down", "Stop a service; its history stays", "Commands"),
-        "logs": ("local:logs", "Print the log of an engine", "Commands"),
+        "up": ("mpctl.local.commands:up", "Start a service from its manifest", "Commands"),
+        "down": ("mpctl.local.commands:down", "Stop a service; its history stays", "Commands"),
+        "logs": ("mpctl.local.commands:logs", "Print the log of an engine", "Commands"),
     },
     help="Run services as processes on this machine: real ``vllm serve``, no cluster.",
 )
@@ -32,7 +32,7 @@ def up(context: CliContext, /, request: LocalUpRequest) -> None:
     The container's arguments are passed to vLLM unchanged, with a loopback address of mpctl's own; image and resources
     are ignored. Repeating the command restores lost processes of the service, as it was last written.
     """
-    from mpctl.app.local_services import up as start
+    from mpctl.local.services import up as start
 
     service = start(context.place, context.terminal, request)
     state = ("is " if service.ready else "will be ") + ("already " if service.existed else "")
@@ -51,7 +51,7 @@ def down(context: CliContext, /, request: LocalDownRequest) -> None:
       mpctl local down
       mpctl local down --all --orphans
     """
-    from mpctl.app.local_services import down as stop
+    from mpctl.local.services import down as stop
 
     terminal = context.terminal
     stopped = stop(context.place, terminal, request)
@@ -75,7 +75,7 @@ def logs(context: CliContext, /, request: LocalLogsRequest) -> None:
       mpctl local logs --tail 20
       mpctl local logs qwen --arm arm-0123456789
     """
-    from mpctl.app.local_services import read_log
+    from mpctl.local.services import read_log
 
     lines = read_log(context.place, context.terminal, request)
     if lines:

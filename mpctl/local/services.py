@@ -8,17 +8,17 @@ from pathlib import Path
 
 from mpctl import commands
 from mpctl.app.console import Console
-from mpctl.app.environment_requests import LocalDownRequest, LocalLogsRequest, LocalUpRequest
 from mpctl.app.files import read_file
 from mpctl.app.session.base import Place
-from mpctl.app.session.local import LocalSession, known_services, open_local
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
+from mpctl.local.desired import Process
+from mpctl.local.engine import check_model, notes, python_of
+from mpctl.local.logs import log_path
+from mpctl.local.platform import check_port
+from mpctl.local.processes import Orphan, identify, stop_orphans
+from mpctl.local.requests import LocalDownRequest, LocalLogsRequest, LocalUpRequest
+from mpctl.local.session import LocalSession, local_sessions, open_local
 from mpctl.manifest import Service, load_one, masked
-from mpctl.platform.local.desired import Process
-from mpctl.platform.local.engine import check_model, notes, python_of
-from mpctl.platform.local.platform import check_port
-from mpctl.platform.local.processes import Orphan, identify, stop_orphans
-from mpctl.platform.local.state_files import log_path
 from mpctl.rollout.operation import unfinished_operation
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.steps.candidate import await_ready
@@ -166,10 +166,7 @@ def down(place: Place, console: Console, request: LocalDownRequest) -> Stopped:
 
 def _sessions(place: Place, console: Console, request: LocalDownRequest) -> list[LocalSession]:
     if request.every:
-        return [
-            LocalSession(namespace, name, console)
-            for namespace, name in known_services(place.namespace)
-        ]
+        return local_sessions(place, console)
     if request.orphans and request.name is None:
         return []
     return [open_local(place, console, request.name)]

@@ -12,8 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mpctl.errors import Conflict, MpctlError
-from mpctl.manifest import Service, masked
-from mpctl.platform.local.desired import (
+from mpctl.local.desired import (
     Desired,
     DesiredArm,
     ObservedArm,
@@ -21,9 +20,11 @@ from mpctl.platform.local.desired import (
     read_observed,
     require_desired,
 )
-from mpctl.platform.local.engine import api_key, drain_s, engine_command, read_service, served_name
-from mpctl.platform.local.processes import STATE_VARIABLE, arguments_of, is_supervised
-from mpctl.platform.local.state_files import log_end, log_path, state_root, try_lock
+from mpctl.local.engine import api_key, drain_s, engine_command, read_service, served_name
+from mpctl.local.logs import log_end, log_path
+from mpctl.local.processes import STATE_VARIABLE, arguments_of, is_supervised
+from mpctl.manifest import Service, masked
+from mpctl.platform.state_files import state_root, try_lock
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
 from mpctl.safe_text import telling_lines
 
@@ -174,7 +175,7 @@ class LocalEngines:
                     sys.executable,
                     "-P",
                     "-m",
-                    "mpctl.platform.local.supervisor",
+                    "mpctl.local.supervisor",
                     str(self._directory),
                 ],
                 cwd="/",

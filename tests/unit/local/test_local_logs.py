@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.app import local_services as module
-from mpctl.app.environment_requests import LocalLogsRequest
 from mpctl.app.session.base import Place
 from mpctl.errors import InputError
-from mpctl.platform.local.state_files import log_path
+from mpctl.local import services as module
+from mpctl.local.logs import log_path
+from mpctl.local.requests import LocalLogsRequest
 
 
 @pytest.fixture

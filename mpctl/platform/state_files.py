@@ -1,5 +1,5 @@
-"""Files of the local platform: where they lie, and how they are written so that a crash leaves the old or the new,
-never half.
+"""Files of mpctl's state on this machine: where they lie, and how they are written so that a crash leaves the old or
+the new, never half.
 
 ::
 
@@ -27,7 +27,6 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.safe_text import without_requests
 
 RESTORE = (
     "restore this file from a copy; keep the files beside it: rollback needs revisions and ledger"
@@ -165,38 +164,3 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-_LOG_BYTES = 65_536
-# What vLLM 0.32 writes at the beginning of each phase of its start.
-_PHASES = {
-    "Starting to load model": "loading weights",
-    "Loading drafter model": "loading the draft",
-    "KV cache size": "warming up",
-}
-
-
-def log_path(directory: Path, arm_id: str) -> Path:
-    """Return the path of an engine's log."""
-    return directory / "arms" / f"{arm_id}.log"
-
-
-def log_end(log: Path) -> str:
-    """Return the last ``_LOG_BYTES`` of a log, which may be of any size.
-
-    Raises:
-        FileNotFoundError: there is none.
-    """
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - _LOG_BYTES))
-        return without_requests(file.read().decode(errors="replace"))
-
-
-def start_phase(log: Path) -> str:
-    """What an engine that starts is doing, by the words of its log that came last."""
-    try:
-        text = log_end(log)
-    except FileNotFoundError:
-        return ""
-    position, phase = max((text.rfind(words), phase) for words, phase in _PHASES.items())
-    return phase if position >= 0 else "starting"

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from mpctl import commands
-from mpctl.app import local_services as module
-from mpctl.app.environment_requests import LocalDownRequest
 from mpctl.app.session.base import Place
 from mpctl.errors import Conflict
+from mpctl.local import services as module
+from mpctl.local.requests import LocalDownRequest
 
 
 class Service:
@@ -38,15 +38,7 @@ class Service:
 @pytest.fixture
 def down(monkeypatch):
     def run(*services, **asked):
-        services_by_name = {service.name: service for service in services}
-        monkeypatch.setattr(
-            module,
-            "known_services",
-            lambda namespace: [("chat", name) for name in services_by_name],
-        )
-        monkeypatch.setattr(
-            module, "LocalSession", lambda namespace, name, console: services_by_name[name]
-        )
+        monkeypatch.setattr(module, "local_sessions", lambda place, console: list(services))
         monkeypatch.setattr(module, "stop_orphans", lambda: ("orphan",))
         monkeypatch.setattr(
             module,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mpctl import commands
 from mpctl.errors import Conflict, InputError
-from mpctl.platform.local.state_files import locked, read_json, write_json
+from mpctl.platform.state_files import locked, read_json, write_json
 from mpctl.records import Record, restored
 
 DESIRED = "desired.json"

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from mpctl.platform.local.processes import identify, marked, marks_of, stop_group, tagged
+from mpctl.local.processes import identify, marked, marks_of, stop_group, tagged
 
 RENAMED = """
 import sys, time

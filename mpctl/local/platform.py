@@ -11,8 +11,7 @@ import psutil
 from mpctl import commands
 from mpctl.errors import Conflict, InputError, Refused
 from mpctl.json_types import Json
-from mpctl.manifest import foreign_changes
-from mpctl.platform.local.desired import (
+from mpctl.local.desired import (
     Desired,
     DesiredArm,
     Process,
@@ -21,9 +20,9 @@ from mpctl.platform.local.desired import (
     read_observed,
     require_desired,
 )
-from mpctl.platform.local.engine import check_model, notes, read_service
-from mpctl.platform.local.engines import STOP_TIMEOUT_S, LocalEngines, endpoint_of, free_ports
-from mpctl.platform.local.processes import (
+from mpctl.local.engine import check_model, notes, read_service
+from mpctl.local.engines import STOP_TIMEOUT_S, LocalEngines, endpoint_of, free_ports
+from mpctl.local.processes import (
     alive,
     is_supervised,
     memory_of,
@@ -31,7 +30,8 @@ from mpctl.platform.local.processes import (
     wait_until_gone,
     who_listens,
 )
-from mpctl.platform.local.state_files import locked, service_dir, write_json
+from mpctl.manifest import foreign_changes
+from mpctl.platform.state_files import locked, service_dir, write_json
 from mpctl.rollout.ports import Arm, Demand, Endpoint, Live, RetainedBaseline
 from mpctl.rollout.revision import text_digest
 

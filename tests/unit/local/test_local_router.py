@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mpctl.platform.local.supervisor import RequestRouter
+from mpctl.local.supervisor import RequestRouter
 
 TIMEOUT_S = 10.0
 
