@@ -76,7 +76,10 @@ def _running(directory: Path) -> frozenset[str]:
     """Ids of the arms that the service has, or should have."""
     documents = (read_json(directory / name) for name in ("desired.json", "observed.json"))
     return frozenset(
-        arm for one in documents if isinstance(one, dict) for arm in one.get("arms", {})
+        arm
+        for document in documents
+        if isinstance(document, dict)
+        for arm in document.get("arms", {})
     )
 
 

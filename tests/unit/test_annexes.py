@@ -9,7 +9,8 @@ ANNEXES = ["lab", "local", "evidence"]
 IMPORT_ALL = """
 import pkgutil, importlib, mpctl
 for module in pkgutil.walk_packages(mpctl.__path__, "mpctl."):
-    if not {"in_pod", "in_engine"} & {*module.name.split(".")}:  # they run in an engine or a pod
+    # Programs run in an engine or a pod; annexes may need each other.
+    if not {"in_pod", "in_engine", "lab", "local", "evidence"} & {*module.name.split(".")}:
         importlib.import_module(module.name)
 from mpctl.cli.registry import every_command
 print(len(list(every_command())))
