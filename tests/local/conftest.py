@@ -24,7 +24,7 @@ from mpctl.local.processes import STATE_VARIABLE, marks_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-SCRIPTED = HERE / "scripted" / "python-scripted"
+SCRIPTED = HERE.parent / "scripted" / "python-scripted"
 DEMO = ROOT / "scripts" / "demo_model"
 SUFFIX = ROOT / ".cache" / "suffix"  # what scripts/setup-suffix builds
 

@@ -1,6 +1,6 @@
 """Engines and load agents of pods in memory, behind the requests that mpctl sends through port-forwards.
 
-An engine is the scripted one of ``tests/local/scripted``, whose waits move the virtual clock. The agent answers as
+An engine is the scripted one of ``tests/scripted``, whose waits move the virtual clock. The agent answers as
 ``mpctl/platform/kubernetes/in_pod/agent.py`` does for one pod: a block is sent when it is asked for, and kept.
 
 Left out: TLS, API keys, and who may ask the agent.
@@ -19,7 +19,7 @@ import httpx
 from mpctl.experiment.calibration import Pace
 from mpctl.platform.kubernetes.api.kinds import POD
 from mpctl.platform.kubernetes.load_job.job_manifest import PORT
-from tests.local.scripted.engine import Handler, Model
+from tests.scripted.engine import Handler, Model
 from tests.sweep.api_server import ApiServer, Json
 from tests.sweep.clock import clock
 from tests.sweep.controllers import is_ready

@@ -9,7 +9,6 @@ from mpctl.app.session import cluster as cluster_sessions
 from mpctl.app.session.base import Place, ServiceNotFound
 from mpctl.app.session.cluster import ClusterSession, open_cluster
 from mpctl.errors import NotPermitted
-from mpctl.local.session import LocalSession
 
 
 def cluster(measured):
@@ -29,11 +28,6 @@ def test_a_cluster_is_waited_for_three_of_its_own_starts(measured, waited):
 
 def test_what_is_asked_for_wins():
     assert cluster(never).ready_timeout_s(30.0) == 30
-    assert LocalSession.__new__(LocalSession).ready_timeout_s(30.0) == 30
-
-
-def test_on_this_machine_it_is_ten_minutes():
-    assert LocalSession.__new__(LocalSession).ready_timeout_s(None) == 600
 
 
 class Namespaces:

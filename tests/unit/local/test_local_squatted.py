@@ -1,4 +1,4 @@
-"""A port of this machine that another user listens on: supervisor and router send it nothing."""
+"""A port of this machine that another user listens on: supervisor, router and the users of a drill send it nothing."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from squatter import needs_root, squatting
 from mpctl.local import supervisor
 from mpctl.local.engines import free_ports
 from mpctl.local.supervisor import RequestRouter
+from scripts.drills.users import Users
 
 
 def free_port():
@@ -26,6 +27,8 @@ def test_no_request_of_the_router_and_no_health_check_reaches_another_user(tmp_p
         assert supervisor._healthy(port) is False
         assert supervisor._busy(port) is False
         assert asyncio.run(through_the_router(port)) == b""
+        drill = Users(f"http://127.0.0.1:{port}", "demo", "sk-key", clients=0, max_tokens=8)
+        assert "another user" in drill.ask("prompt").error
         assert squatter.heard == ""
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
-SCRIPTED = ROOT / "tests" / "local" / "scripted"
+SCRIPTED = ROOT / "tests" / "scripted"
 REAL = ROOT / "mpctl" / "platform" / "local" / "in_engine" / "serve.py"
 
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 
 import pytest
-from made_heads import begun_training, local_service, trained_head
 
 from mpctl.lab.drafts.card import Target
 
+made_heads = pytest.importorskip("made_heads")  # of services that mpctl/local runs
 TARGET = Target("model")
 
 
 @pytest.fixture
 def state(cli):
     """The state of a service of this machine."""
-    return local_service(cli.directory)
+    return made_heads.local_service(cli.directory)
 
 
 def test_a_trained_head_is_named_by_its_name(cli, state):
-    weights = trained_head(state, "demo-2", TARGET)
-    trained_head(state, "demo-1", TARGET)
+    weights = made_heads.trained_head(state, "demo-2", TARGET)
+    made_heads.trained_head(state, "demo-1", TARGET)
     answer = json.loads(
         cli("preflight", "demo", "--spec", "eagle3", "--draft", "made:demo-2", "-o", "json").out
     )
@@ -43,8 +43,8 @@ def test_a_trained_head_is_named_by_its_name(cli, state):
 def test_a_head_that_is_not_there_is_an_error_that_names_those_that_are(
     cli, state, command, head, says
 ):
-    trained_head(state, "demo-1", TARGET)
-    begun_training(state, "demo-3", TARGET)
+    made_heads.trained_head(state, "demo-1", TARGET)
+    made_heads.begun_training(state, "demo-3", TARGET)
     verb, *options = command
     done = cli(verb, "demo", *options, "--spec", "eagle3", "--draft", f"made:{head}")
     assert done.code == 2
@@ -77,7 +77,7 @@ def test_a_manifest_in_a_file_has_no_heads(cli, service):
 def test_a_head_for_another_target_is_refused(cli, state, target, says, draft):
     (cli.directory / "model").mkdir(exist_ok=True)
     (cli.directory / "model" / "model.safetensors").write_bytes(b"weights of the target")
-    weights = trained_head(state, "demo-1", target)
+    weights = made_heads.trained_head(state, "demo-1", target)
     done = cli(
         "preflight",
         "demo",
@@ -94,7 +94,7 @@ def test_a_head_for_another_target_is_refused(cli, state, target, says, draft):
 
 
 def test_a_head_that_was_trained_on_the_measurements_prompts_is_refused(cli, state):
-    trained_head(state, "demo-1", TARGET, ("fix the loop", "name the file"))
+    made_heads.trained_head(state, "demo-1", TARGET, ("fix the loop", "name the file"))
     prompts = cli.directory / "prompts.jsonl"
     prompts.write_text(
         "".join(json.dumps({"prompt": text}) + "\n" for text in ("fix  the loop", *"abcdefghijklm"))

@@ -28,7 +28,6 @@ from mpctl.lab.drafts.card import prompt_digest
 from mpctl.lab.drafts.order import TrainingPhase
 from mpctl.lab.drafts.requests import DraftTrainRequest
 from mpctl.lab.drafts.training import ServiceTraining, made_heads
-from mpctl.local.trainer import LocalTrainer
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 from mpctl.watch.refresh import RefreshPolicy
@@ -450,10 +449,11 @@ def test_a_refresh_on_weights_without_a_known_licence_ends_before_anything_is_su
 
 
 def test_a_process_of_this_machine_trains_for_the_watch_once(policy, tmp_path):
+    local = pytest.importorskip("mpctl.local.trainer")
     engine, session = tmp_path / "python", with_a_head()
     engine.write_text(_STAGES.format(python=sys.executable))
     engine.chmod(0o755)
-    trainer = LocalTrainer(tmp_path / "service", str(engine), tmp_path)
+    trainer = local.LocalTrainer(tmp_path / "service", str(engine), tmp_path)
     training = policy_training(session, policy, trainer, ignored=("unknown-licence",))
     refresh.propose(
         session, training, draft="org/old", cause="watch: WorseDraft: stale", by="watch"
