@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 from draft_samples import SERVICE
 
+from mpctl.annex import is_installed
 from mpctl.cli.main import run
+
+
+def pytest_runtest_setup(item):
+    for mark in item.iter_markers("needs"):
+        if not is_installed(f"mpctl.{mark.args[0]}"):
+            pytest.skip(f"mpctl/{mark.args[0]} is not part of this installation")
 
 
 class Ran:

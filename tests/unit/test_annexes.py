@@ -29,7 +29,7 @@ def without(tmp_path):
 
     def build(annex: str) -> PackageCopy:
         copy = PackageCopy(tmp_path)
-        shutil.rmtree(copy.folder / "mpctl" / annex)
+        shutil.rmtree(copy.folder / "mpctl" / annex, ignore_errors=True)
         return copy
 
     return build

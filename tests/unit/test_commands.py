@@ -58,6 +58,7 @@ def test_what_is_suggested_next_is_a_command_of_the_helper():
     assert suggested == []
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize("option", [("--context", "prod"), ("--platform", "local")])
 @pytest.mark.parametrize("words", [pytest.param(words, id=where) for where, words in templates()])
 def test_every_command_of_a_message_is_one_that_the_program_takes(words, option, monkeypatch):

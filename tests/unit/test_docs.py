@@ -55,6 +55,7 @@ def unknown(line: str) -> list[str]:
     ]
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_and_options_of_a_page_exist(page):
     found = {line: bad for line in commands(page.read_text()) if (bad := unknown(line))}
@@ -65,6 +66,7 @@ def test_the_pages_show_commands():
     assert sum(1 for page in PAGES for _ in commands(page.read_text())) > 100
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_paths_that_a_page_names_exist(page):
     tops = "mpctl|tests|scripts|infra|stacks|manifests|environments|docs|requirements"
@@ -91,6 +93,7 @@ def test_a_span_of_code_is_not_broken_and_no_line_begins_a_list():
     assert wrapped("```\na\nb\n```\n| c |\n| d |\n") == "```\na\nb\n```\n| c |\n| d |\n"
 
 
+@pytest.mark.needs("local")
 def test_the_list_of_commands_is_that_of_the_commands():
     assert LIST.read_text() == command_list(), "scripts/docs commands"
 
@@ -148,6 +151,7 @@ def test_pages_that_messages_name_exist():
     assert [page for page in named if not (ROOT / page).exists()] == []
 
 
+@pytest.mark.needs("local")
 def test_the_tests_that_hold_promises_exist():
     rows = re.findall(
         r"^\|.*`tests/.*$", (ROOT / "docs/explanation/threat-model.md").read_text(), re.MULTILINE

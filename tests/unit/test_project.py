@@ -9,6 +9,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
 import yaml
 
 from mpctl.errors import EXIT_CODES, MpctlError
@@ -225,6 +226,7 @@ def pinned(lock):
     )
 
 
+@pytest.mark.needs("local")
 def test_the_wheel_holds_the_package_alone_with_its_prompts(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],

@@ -5,6 +5,7 @@ import pytest
 from mpctl.cli.kubectl import complete, main
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize(
     ("words", "candidate"),
     [

@@ -141,6 +141,7 @@ def requested(monkeypatch):
     return rows
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize(
     ("arguments", "request_"), ROLLOUTS, ids=[" ".join(a) or "none" for a, _ in ROLLOUTS]
 )
@@ -150,6 +151,7 @@ def test_the_request_of_a_rollout(cli, requested, arguments, request_):
     assert [asked for _, asked in requested] == [request_]
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -165,6 +167,7 @@ def test_a_gain_to_detect_that_cannot_be_is_refused(cli, requested, arguments, m
     assert requested == []
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize(
     ("arguments", "request_"), ROLLBACKS, ids=[" ".join(a) or "none" for a, _ in ROLLBACKS]
 )
@@ -268,6 +271,7 @@ def test_every_rule_is_listed_when_asked_for():
     assert (rules.count("\n") > 10, summary) == (True, SUMMARY)
 
 
+@pytest.mark.needs("local")
 def test_a_file_names_the_running_service(cli, requested, monkeypatch):
     (cli.directory / "service.yaml").write_text(MANIFEST)
     opened = []

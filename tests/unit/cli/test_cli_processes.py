@@ -49,6 +49,7 @@ def complete(environment, tmp_path, *words):
     return done.stdout.split()
 
 
+@pytest.mark.needs("local")
 def test_bash_completes_commands_flags_words_methods_and_services(environment, tmp_path):
     for name in ("qwen", "quick", "other"):
         directory = tmp_path / "state" / "local" / "default" / name
@@ -68,6 +69,7 @@ def test_bash_completes_commands_flags_words_methods_and_services(environment, t
     assert complete(environment, tmp_path, "mpctl", "help", "exit") == ["exit-codes"]
 
 
+@pytest.mark.needs("local")
 def test_bash_completes_files_and_contexts(environment, tmp_path):
     for name in ("service.yaml", "serving.yaml"):
         (tmp_path / name).write_text("")
@@ -233,6 +235,7 @@ def test_a_full_disk_is_named_once(environment, arguments, unbuffered):
     assert "space on" in hint
 
 
+@pytest.mark.needs("local")
 def test_watching_ends_when_the_reader_goes_away(environment):
     reading, writing = os.pipe()
     os.close(reading)
@@ -244,6 +247,7 @@ def test_watching_ends_when_the_reader_goes_away(environment):
     assert process.returncode == 0
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize("place", ["/dev/null", "/proc/nowhere"])
 def test_a_place_for_state_that_cannot_be_written_is_named(environment, tmp_path, place):
     manifest = tmp_path / "service.yaml"
@@ -259,6 +263,7 @@ def test_a_place_for_state_that_cannot_be_written_is_named(environment, tmp_path
     assert "MPCTL_STATE_DIR" in hint
 
 
+@pytest.mark.needs("local")
 def test_characters_that_the_locale_lacks_are_replaced(environment):
     environment |= {"PYTHONIOENCODING": "ascii:strict"}
     done = subprocess.run(
@@ -308,6 +313,7 @@ def test_ctrl_c_once_cleans_up_and_explains_and_twice_stops_at_once(signals, pri
     assert err == "\nstopping; press Ctrl-C again to stop at once\n"
 
 
+@pytest.mark.needs("local")
 def test_watching_a_pipe_ends_well_with_ctrl_c(environment):
     process = subprocess.Popen(
         [*MPCTL, "status", "-w"],
@@ -323,6 +329,7 @@ def test_watching_a_pipe_ends_well_with_ctrl_c(environment):
     assert (process.returncode, out, err) == (0, "", "")
 
 
+@pytest.mark.needs("local")
 def test_watching_a_terminal_comes_back_from_the_alternate_screen(environment):
     ours, theirs = pty.openpty()
     environment = {k: v for k, v in environment.items() if k not in ("CI", "COLUMNS")} | {
@@ -350,6 +357,7 @@ def test_watching_a_terminal_comes_back_from_the_alternate_screen(environment):
     assert seen.endswith(b"\x1b[?25h\x1b[?1049lno service is up\r\n")
 
 
+@pytest.mark.needs("local")
 def test_a_watch_of_nothing_says_so_and_ends_with_ctrl_c(environment, tmp_path):
     watch = subprocess.Popen(
         [*MPCTL, "watch"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True

@@ -103,6 +103,7 @@ def test_the_same_settings_in_the_user_file_do_run_the_plugin(attack):
     assert attack.trace.exists()
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize("part", ["mpctl.yaml", "folder", "repository"])
 def test_a_file_or_a_folder_up_to_the_repository_that_others_may_write_is_ignored(
     cli, monkeypatch, part
@@ -158,6 +159,7 @@ def test_without_settings_files_none_is_read(attack):
     )
 
 
+@pytest.mark.needs("local")
 def test_each_option_of_each_command_is_allowed_in_a_project_file_or_refused():
     """A new option fails here until it is decided: what chooses where, as whom or with what mpctl acts is refused."""
     names = {name for _, command in every_command() for name in options_of(command)}

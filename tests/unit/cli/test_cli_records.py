@@ -30,6 +30,7 @@ def test_every_kind_that_a_command_prints_is_in_the_schema(schema):
         assert printed - {"Report"} == set(schema["$defs"])
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize(
     ("kind", "command"),
     [

@@ -14,6 +14,7 @@ def namespace_of(cli, *before, behind=()):
     return done.err.splitlines()[0].removeprefix("error: no service is up ")
 
 
+@pytest.mark.needs("local")
 def test_each_level_wins_over_the_next(cli):
     assert namespace_of(cli) == "on this machine"
     cli.user("namespace: from-user\n")
@@ -43,6 +44,7 @@ def test_each_level_wins_over_the_next_for_an_option_of_the_command(cli):
     assert done.out.split()[0] == "COMPONENT"
 
 
+@pytest.mark.needs("local")
 def test_a_flag_that_is_not_given_does_not_hide_a_file(cli):
     """-q before the command, quiet in a file, and neither."""
     assert cli("status").err != ""
@@ -52,24 +54,28 @@ def test_a_flag_that_is_not_given_does_not_hide_a_file(cli):
     assert cli("status").err == ""
 
 
+@pytest.mark.needs("local")
 def test_below_the_command_is_stronger_than_the_top_of_the_same_file(cli):
     cli.project("namespace: everywhere\ndiff:\n  namespace: for-diff\n")
     assert namespace_of(cli) == "in namespace for-diff"
     assert "in namespace everywhere" in cli("rollback").err
 
 
+@pytest.mark.needs("local")
 def test_the_project_is_stronger_than_the_user_wherever_it_stands(cli):
     cli.user("diff:\n  namespace: from-user\n")
     cli.project("namespace: from-project\n")
     assert namespace_of(cli) == "in namespace from-project"
 
 
+@pytest.mark.needs("local")
 def test_commands_of_a_group_have_settings_too(cli):
     cli.project("namespace: top\nlocal:\n  namespace: group\n  down:\n    namespace: mine\n")
     assert "in namespace mine" in cli("local", "down").err
     assert "in namespace group" in cli("local", "logs").err
 
 
+@pytest.mark.needs("local")
 def test_the_nearest_project_file_counts(cli, monkeypatch):
     cli.project("namespace: above\n")
     (cli.directory / ".git").mkdir()
@@ -81,6 +87,7 @@ def test_the_nearest_project_file_counts(cli, monkeypatch):
     assert namespace_of(cli) == "in namespace nearer"
 
 
+@pytest.mark.needs("local")
 def test_dashes_and_underscores_are_the_same(cli):
     for key in ("no-input", "no_input"):
         cli.project(f"{key}: true\n")

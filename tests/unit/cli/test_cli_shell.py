@@ -26,6 +26,7 @@ def test_the_listing_names_every_command_once_below_its_topic(cli):
     assert out.endswith("Exit codes: mpctl help exit-codes\n")
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_line_of_the_listing_is_about_the_command(cli, name):
     """The lines are kept apart from the modules, so that listing loads none."""
@@ -75,6 +76,7 @@ def test_help_alone_is_the_listing_with_the_topics(cli):
         assert f"\n  {topic} " in out
 
 
+@pytest.mark.needs("local")
 def test_a_plugin_of_kubectl_speaks_of_itself_as_such(cli, monkeypatch):
     monkeypatch.setattr("sys.argv", ["/usr/local/bin/kubectl-mpctl"])
     for _ in range(2):  # nothing is renamed twice
@@ -94,6 +96,7 @@ def test_a_plugin_of_kubectl_speaks_of_itself_as_such(cli, monkeypatch):
     assert "kubectl" not in cli("rollback", "--help").out.replace("kubeconfig", "")
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize("output", ["table", "wide", "json", "yaml", "name"])
 @pytest.mark.parametrize("command", [["methods"], ["version"], ["status"]], ids=" ".join)
 def test_every_format_of_every_listing(cli, command, output):

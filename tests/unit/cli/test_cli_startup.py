@@ -47,6 +47,7 @@ def modules(tmp_path, *command):
     return {line.rsplit("|", 1)[1].strip() for line in lines[1:]}
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize(
     ("arguments", "needs_click", "at_most"),
     [
@@ -69,6 +70,7 @@ def test_modules_loaded_beyond_python_and_click(tmp_path, arguments, needs_click
     assert len(more) <= at_most, more
 
 
+@pytest.mark.needs("local")
 def test_status_loads_neither_a_client_nor_what_measures(tmp_path):
     loaded = modules(tmp_path, "-m", "mpctl.cli.main", "status")
     assert not loaded & {

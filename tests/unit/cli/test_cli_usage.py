@@ -101,6 +101,7 @@ CASES = [
 ]
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"), CASES, ids=[" ".join(c[0]) for c in CASES]
 )
@@ -115,6 +116,7 @@ def test_what_is_wrong_and_what_to_type(cli, arguments, message, hint):
     assert not cli.state.exists()
 
 
+@pytest.mark.needs("local")
 def test_the_printed_plan_of_a_model_without_a_service_can_be_pasted(cli):
     hint = cli("status", "meta-llama/Llama-3.1-8B-Instruct").err.splitlines()[1]
     words = hint.removeprefix("hint: a model without a service is planned by mpctl ").split()
@@ -130,6 +132,7 @@ def test_the_hint_for_a_file_that_does_not_exist_names_what_is_near(cli, name, h
     assert f"hint: {hint}" in cli("preflight", "--spec", "ngram", "-f", name).err
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize("arguments", [[], ["local"]])
 def test_a_group_without_a_command_prints_its_help_as_an_error(cli, arguments):
     done = cli(*arguments)
@@ -168,6 +171,7 @@ def test_a_cluster_that_is_named_is_meant(cli):
     assert "KUBECONFIG=none does not exist" in cli("status", "--context", "prod").err
 
 
+@pytest.mark.needs("local")
 def test_a_service_that_is_not_on_this_machine_may_be_in_the_cluster(cli):
     Path("config").write_text("current-context: prod\n")
     cli.env(KUBECONFIG="config")
@@ -178,12 +182,14 @@ def test_a_service_that_is_not_on_this_machine_may_be_in_the_cluster(cli):
     assert "--platform kubernetes" not in cli("status", "demo", "--platform", "local").err
 
 
+@pytest.mark.needs("local")
 def test_flags_of_a_cluster_are_said_to_mean_nothing_here(cli):
     done = cli("status", "--platform", "local", "--context", "prod")
     assert done.code == 0
     assert "warning: --context has no effect on the local platform\n" in done.err
 
 
+@pytest.mark.needs("local")
 def test_a_fault_of_ours_is_one_line_without_a_stack_trace(cli, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("planted")
@@ -203,6 +209,7 @@ def test_a_fault_of_ours_is_one_line_without_a_stack_trace(cli, monkeypatch):
     assert "Traceback" in cli("status").err
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, EOFError, click.Abort])
 def test_ctrl_c_outside_a_change_is_a_plain_end(cli, monkeypatch, raised):
     def stop(*_):
@@ -216,6 +223,7 @@ def test_ctrl_c_outside_a_change_is_a_plain_end(cli, monkeypatch, raised):
     )
 
 
+@pytest.mark.needs("local")
 def test_nothing_up_is_no_error_for_status_and_down_all(cli):
     done = cli("status")
     assert (done.code, done.out) == (0, "")

@@ -31,6 +31,7 @@ def service(tmp_path, monkeypatch):
     return keep_rollouts(tmp_path / "state")
 
 
+@pytest.mark.needs("local")
 def test_without_a_name_it_is_the_last_rollout_that_measured(service):
     source = find_source(HERE, QUIET, None, None)
     assert (source.run.id, source.service, source.rounds, source.planned) == (
@@ -41,10 +42,12 @@ def test_without_a_name_it_is_the_last_rollout_that_measured(service):
     )
 
 
+@pytest.mark.needs("local")
 def test_a_rollout_is_found_by_its_name(service):
     assert find_source(HERE, QUIET, "rollout-1", "demo").run.id == "rollout-1"
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -63,6 +66,7 @@ def test_a_file_needs_no_service(service):
     assert (source.run, source.service, source.rounds) == (make_run(), "", None)
 
 
+@pytest.mark.needs("local")
 def test_a_report_judges_by_the_policy_asked_for(service):
     Path("strict.yaml").write_text("max_time_per_token_ratio: 0.3\nmax_pod_gap: 0\n")
     Path("alike.yaml").write_text("max_pod_gap: 0\n")
@@ -95,6 +99,7 @@ def test_a_report_overwrites_only_reports(tmp_path, name, content, refused):
         require_writable(path, force=True)
 
 
+@pytest.mark.needs("local")
 def test_an_explanation_has_a_decomposition_per_traffic_condition(service):
     explanation = explain_run(
         HERE, QUIET, ExplainRequest("rollout-1", weights_gb=1.5, bandwidth_gb_s=300.0)

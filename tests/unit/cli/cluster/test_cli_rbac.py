@@ -108,6 +108,7 @@ def test_bad_input(alone, arguments, said):
     assert said in done.err
 
 
+@pytest.mark.needs("local")
 def test_a_doctor_without_a_cluster_says_how_to_get_one(alone):
     done = alone("doctor")
     assert (done.code, done.out) == (2, "")

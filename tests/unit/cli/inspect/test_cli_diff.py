@@ -34,6 +34,7 @@ def unexpected(_cli, monkeypatch):
     return "RuntimeError: of ours"
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize("cause", [damaged, unreachable, unexpected])
 def test_an_error_is_no_difference(cli, monkeypatch, cause):
     said = cause(cli, monkeypatch)
@@ -42,6 +43,7 @@ def test_an_error_is_no_difference(cli, monkeypatch, cause):
     assert said in done.err
 
 
+@pytest.mark.needs("local")
 def test_other_commands_keep_their_code(cli, monkeypatch):
     damaged(cli, monkeypatch)
     assert cli("preflight", "qwen", "--spec", "ngram").code == 1

@@ -82,6 +82,7 @@ def test_a_file_that_is_no_report_is_not_overwritten(cli, run_file):
     assert "mpctl report" in Path("notes.md").read_text()
 
 
+@pytest.mark.needs("local")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -152,6 +153,7 @@ def service(cli):
     return keep_rollouts(cli.state)
 
 
+@pytest.mark.needs("local")
 def test_a_rollout_of_a_service_is_named_by_its_id(cli, service):
     record = json.loads(cli("report", "rollout-1", "-o", "json").out)
     assert record["metadata"]["name"] == "rollout-1"
@@ -160,6 +162,7 @@ def test_a_rollout_of_a_service_is_named_by_its_id(cli, service):
     assert record["prompts"][0]["count"] == 40
 
 
+@pytest.mark.needs("local")
 def test_a_rollout_that_measured_nothing_says_so_and_others_are_listed(cli, service):
     assert cli("report", "rollout-3").err.startswith(
         "error: rollout-3 of service default/demo measured nothing\n"
@@ -173,6 +176,7 @@ def test_a_rollout_that_measured_nothing_says_so_and_others_are_listed(cli, serv
     )
 
 
+@pytest.mark.needs("local")
 def test_looking_changes_nothing(cli, service):
     before = {p: p.stat().st_mtime_ns for p in cli.state.rglob("*")}
     assert cli("report", "rollout-2").code == 0
