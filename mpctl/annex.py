@@ -39,8 +39,13 @@ HOOKS = {
 
 def find(name: str) -> Callable[..., Any] | None:
     """The function behind a hook; None where its annex is not part of this installation."""
+    from importlib import import_module
+
     module, _, function = HOOKS[name].partition(":")
-    return _load(module, function) if is_installed(module) else None
+    hook: Callable[..., Any] | None = (
+        getattr(import_module(module), function) if is_installed(module) else None
+    )
+    return hook
 
 
 def need(name: str) -> Callable[..., Any]:
@@ -49,16 +54,9 @@ def need(name: str) -> Callable[..., Any]:
     Raises:
         InputError: its annex is not part of this installation.
     """
-    module, _, function = HOOKS[name].partition(":")
-    if not is_installed(module):
-        raise absent(module)
-    return _load(module, function)
-
-
-def _load(module: str, function: str) -> Callable[..., Any]:
-    from importlib import import_module
-
-    hook: Callable[..., Any] = getattr(import_module(module), function)
+    hook = find(name)
+    if hook is None:
+        raise absent(HOOKS[name])
     return hook
 
 

@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
 from mpctl import safe_text
@@ -222,8 +222,10 @@ class Block(Record):
         prompts: tuple[Prompt, ...],
         before: Counters,
         after: Counters,
+        expected_hits: int | None = None,
     ) -> Block:
-        """Return what was measured of ``prompts``, sent in this order.
+        """Return what was measured of ``prompts``, sent in this order. ``expected_hits``: their tokens that the prefix
+        cache holds by what was sent before; None where nobody counted them.
 
         Raises:
             BlockError: there is not one request per prompt, a figure cannot have been measured, or every request
@@ -258,7 +260,7 @@ class Block(Record):
             started=result.started,
             duration_s=result.duration_s,
             samples=samples,
-            window=Window.between(before, after),
+            window=replace(Window.between(before, after), prefix_expected=expected_hits),
             step_ms=_steps([gap for request in requests for gap in request.gaps_s]),
         )
 

@@ -91,15 +91,11 @@ class WrongCounters(CounterError):
 
 
 @dataclass(frozen=True)
-class Counters:
-    """A reading, summed over engines. None means the series is absent: for the speculation counters, that it is off.
-
-    ``started`` is process_start_time_seconds (Unix time), which tells a restart that a counter alone may hide.
-    ``running`` and ``waiting`` requests at this moment; ``latency_*``: of whole requests since the process started.
-    """
+class _Counts:
+    """What a reading holds, and the difference of two. None means the series is absent: for the speculation counters,
+    that it is off."""
 
     generation_tokens: float | None = None
-    prompt_tokens: float | None = None
     preemptions: float | None = None
     queue_seconds: float | None = None
     queue_count: float | None = None
@@ -117,6 +113,17 @@ class Counters:
     prefix_hits: float | None = None
     ttft_buckets: Buckets = ()
     tpot_buckets: Buckets = ()
+
+
+@dataclass(frozen=True)
+class Counters(_Counts):
+    """A reading, summed over engines.
+
+    ``started`` is process_start_time_seconds (Unix time), which tells a restart that a counter alone may hide.
+    ``running`` and ``waiting`` requests at this moment; ``latency_*``: of whole requests since the process started.
+    """
+
+    prompt_tokens: float | None = None
     started: float | None = None
     running: float | None = None
     waiting: float | None = None
@@ -248,28 +255,13 @@ def _position(text: str) -> int:
 
 
 @dataclass(frozen=True)
-class Window:
+class Window(_Counts):
     """The difference of two readings. Token counts are exact; ratios are None where their denominator is zero or
-    absent."""
+    absent. ``prefix_expected``: hits that the prompts of the measurement itself explain
+    (:class:`mpctl.experiment.prefixes.PrefixCache`); None where nobody counted them."""
 
-    generation_tokens: float
-    preemptions: float | None
-    queue_seconds: float | None
-    queue_count: float | None
-    drafts: float | None
-    draft_tokens: float | None
-    accepted: float | None
-    per_position: tuple[float, ...]
-    ttft_seconds: float | None = None
-    ttft_count: float | None = None
-    tpot_seconds: float | None = None
-    tpot_count: float | None = None
-    itl_seconds: float | None = None
-    itl_count: float | None = None
-    prefix_queries: float | None = None
-    prefix_hits: float | None = None
-    ttft_buckets: Buckets = ()
-    tpot_buckets: Buckets = ()
+    generation_tokens: float = 0.0
+    prefix_expected: float | None = None
 
     @classmethod
     def between(cls, before: Counters, after: Counters) -> Window:
@@ -314,7 +306,7 @@ class Window:
             sum(w.per_position[i] for w in windows if i < len(w.per_position)) for i in range(width)
         )
         sums: Json = {}
-        for name in (*_PLAIN_FIELDS, *_TIME_FIELDS, *_PREFIX_FIELDS, *_SPEC_FIELDS):
+        for name in _SUMMED:
             values = [getattr(w, name) for w in windows]
             sums[name] = None if any(v is None for v in values) else sum(values)
         ttft = _bucket_sums([w.ttft_buckets for w in windows])
@@ -389,6 +381,11 @@ class Window:
         return _ratio(self.prefix_hits, self.prefix_queries)
 
     @property
+    def prefix_expected_share(self) -> float | None:
+        """Share of the prompts' tokens that the measurement itself put into the prefix cache, 0..1."""
+        return _ratio(self.prefix_expected, self.prefix_queries)
+
+    @property
     def position_rates(self) -> tuple[float, ...]:
         """Share of drafts whose token at position i was accepted, position 0 first."""
         return tuple(p / self.drafts for p in self.per_position) if self.drafts else ()
@@ -433,17 +430,7 @@ class Window:
         return None if step is None or not tokens else step / tokens
 
 
-_PLAIN_FIELDS = ("generation_tokens", "preemptions", "queue_seconds", "queue_count")
-_TIME_FIELDS = (
-    "ttft_seconds",
-    "ttft_count",
-    "tpot_seconds",
-    "tpot_count",
-    "itl_seconds",
-    "itl_count",
-)
-_PREFIX_FIELDS = ("prefix_queries", "prefix_hits")
-_SPEC_FIELDS = ("drafts", "draft_tokens", "accepted")
+_SUMMED = ({*_PLAIN} - {"prompt_tokens"}) | {"prefix_expected"}
 
 
 def _bucket_deltas(before: Buckets, after: Buckets) -> Buckets:

@@ -619,7 +619,8 @@ def asks_for_more_than_a_text(prompt: Prompt) -> bool:
     return len(body["messages"]) > 1 or "tools" in body or has_grammar(body)
 
 
-BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
+CONVERSATIONS = "conversations"
+BUILT_IN = ("edits", "rag", "chat", "math", "fresh", CONVERSATIONS)
 
 
 def built_in_prompts(name: str) -> tuple[tuple[Prompt, ...], int] | None:

@@ -46,6 +46,7 @@ class ArmConditions(Record):
     context_tokens: int | None = None  # longest request with its answer, as served
     draft_digest: str = ""  # as model_digest, of the draft
     image: str = ""  # of the engine's container, with its digest as the node runs it
+    cache_unit: int | None = None  # tokens that its prefix cache keeps or forgets together
 
 
 Reply = tuple[str, float]

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Literal, TypeGuard
+from typing import Literal, TypeGuard, cast
 
 from mpctl.errors import InputError
 from mpctl.methods.method import KeyGroup, Method
 from mpctl.methods.spec import JsonValue
 from mpctl.methods.table import METHODS
-from mpctl.methods.versions import REMOVED, Version
+from mpctl.methods.versions import REMOVED, Version, parse_version
 
 Kind = Literal[
     "count", "whole", "number", "share", "bool", "text", "choice", "schedule", "rates", "object"
@@ -49,49 +49,62 @@ class Key:
         )
 
 
-_NEXT = (0, 33, 0)
+# Name, kind or choices, group of methods, first release that knows it.
+_TABLE = """
+num_speculative_tokens                count
+model                                 text
+draft_tensor_parallel_size            count                        draft
+quantization                          text                         draft
+max_model_len                         count                        draft
+revision                              text                         draft
+code_revision                         text                         draft
+prompt_lookup_min                     count                        lookup
+prompt_lookup_max                     count                        lookup
+parallel_drafting                     bool
+num_speculative_tokens_per_batch_size schedule
+suffix_decoding_max_tree_depth        count                        trees
+suffix_decoding_max_cached_requests   whole                        trees
+suffix_decoding_max_spec_factor       number                       trees
+suffix_decoding_min_token_prob        share                        trees
+rejection_sample_method               standard|block|synthetic|fly
+synthetic_acceptance_rates            rates
+synthetic_acceptance_length           number
+draft_sample_method                   greedy|probabilistic         draft
+enable_adaptive_verification          bool
+kv_cache_dtype                        text                         draft
+attention_backend                     text                         draft
+moe_backend                           text                         draft
+enforce_eager                         bool
+use_heterogeneous_vocab               bool
+disable_padded_drafter_batch          bool                         draft
+disable_eagle_block_drop              bool                         draft
+use_local_argmax_reduction            bool                         draft
+index_share_for_mtp_iteration         bool
+dspark_draft_topk                     count
+draft_load_config                     object                       draft
+disable_lookahead_block_hashes        bool                         draft   0.33.0
+draft_lm_head_quantization            fp8|nvfp4                    draft   0.33.0
+xpress_topc                           whole                        draft   0.33.0
+fly_window_size                       count                        -       0.33.0
+fly_entropy_threshold                 number                       -       0.33.0
+fly_entropy_top_k                     count                        -       0.33.0
+"""
 
-_ALL = (
-    Key("num_speculative_tokens", "count"),
-    Key("model", "text"),
-    Key("draft_tensor_parallel_size", "count", group="draft"),
-    Key("quantization", "text", group="draft"),
-    Key("max_model_len", "count", group="draft"),
-    Key("revision", "text", group="draft"),
-    Key("code_revision", "text", group="draft"),
-    Key("prompt_lookup_min", "count", group="lookup"),
-    Key("prompt_lookup_max", "count", group="lookup"),
-    Key("parallel_drafting", "bool"),
-    Key("num_speculative_tokens_per_batch_size", "schedule"),
-    Key("suffix_decoding_max_tree_depth", "count", group="trees"),
-    Key("suffix_decoding_max_cached_requests", "whole", group="trees"),
-    Key("suffix_decoding_max_spec_factor", "number", group="trees"),
-    Key("suffix_decoding_min_token_prob", "share", group="trees"),
-    Key("rejection_sample_method", "choice", ("standard", "block", "synthetic", "fly")),
-    Key("synthetic_acceptance_rates", "rates"),
-    Key("synthetic_acceptance_length", "number"),
-    Key("draft_sample_method", "choice", ("greedy", "probabilistic"), "draft"),
-    Key("enable_adaptive_verification", "bool"),
-    Key("kv_cache_dtype", "text", group="draft"),
-    Key("attention_backend", "text", group="draft"),
-    Key("moe_backend", "text", group="draft"),
-    Key("enforce_eager", "bool"),
-    Key("use_heterogeneous_vocab", "bool"),
-    Key("disable_padded_drafter_batch", "bool", group="draft"),
-    Key("disable_eagle_block_drop", "bool", group="draft"),
-    Key("use_local_argmax_reduction", "bool", group="draft"),
-    Key("index_share_for_mtp_iteration", "bool"),
-    Key("dspark_draft_topk", "count"),
-    Key("draft_load_config", "object", group="draft"),
-    Key("disable_lookahead_block_hashes", "bool", group="draft", since=_NEXT),
-    Key("draft_lm_head_quantization", "choice", ("fp8", "nvfp4"), "draft", _NEXT),
-    Key("xpress_topc", "whole", group="draft", since=_NEXT),
-    Key("fly_window_size", "count", since=_NEXT),
-    Key("fly_entropy_threshold", "number", since=_NEXT),
-    Key("fly_entropy_top_k", "count", since=_NEXT),
+
+def _key(name: str, kind: str, group: str = "-", since: str = "") -> Key:
+    choices = tuple(kind.split("|")) if "|" in kind else ()
+    return Key(
+        name,
+        cast(Kind, "choice" if choices else kind),
+        choices,
+        None if group == "-" else cast(KeyGroup, group),
+        parse_version(since),
+    )
+
+
+KEYS: Mapping[str, Key] = MappingProxyType(
+    {line.split()[0]: _key(*line.split()) for line in _TABLE.strip().splitlines()}
 )
-
-KEYS: Mapping[str, Key] = MappingProxyType({key.name: key for key in _ALL})
 
 # Fields of the class that the engine fills in itself.
 INTERNAL = frozenset(

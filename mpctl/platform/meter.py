@@ -96,7 +96,16 @@ def _content(path: Path, size: int) -> bytes:
 
 _COMPLETION_S = 120.0  # of four tokens, also on a busy engine
 _READ_LOG = "read the engine's log"
-_POOL = re.compile(r'^vllm:cache_config_info\{.*?\bkv_cache_size_tokens="(\d+)"', re.MULTILINE)
+_CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
+_NUMBERED = re.compile(r'(\w+)="(\d+)"')
+# A hit is a multiple of each of them, whichever layers the model has (vLLM 0.32).
+_UNITS = ("block_size", "mamba_block_size", "cache_hit_alignment_tokens")
+
+
+def _cache_numbers(metrics: str) -> dict[str, int]:
+    """Return what the configuration of the engine's KV cache says in whole numbers, by name."""
+    line = _CACHE.search(metrics)
+    return {name: int(value) for name, value in _NUMBERED.findall(line[1] if line else "")}
 
 
 class HttpMeter:
@@ -172,17 +181,18 @@ class HttpMeter:
         model = next(iter(served_models(endpoint).values()), {})
         root, context = model.get("root"), model.get("max_model_len")
         metrics = _metrics(endpoint)
-        pool = _POOL.search(metrics)
+        cache = _cache_numbers(metrics)
         here = is_here(endpoint) and not self._forwarded
         return EngineFacts(
             engine_version=release_of(endpoint),
             model=str(root or endpoint.model),
             device=device() if here else "",
             model_digest=model_digest(str(root), self._cwd) if root and here else "",
-            kv_pool_tokens=int(pool[1]) if pool else None,
+            kv_pool_tokens=cache.get("kv_cache_size_tokens"),
             served_tokens=Counters.parse(metrics).generation_tokens,
             context_tokens=context if isinstance(context, int) else None,
             draft_digest=model_digest(draft, self._cwd) if draft and here else "",
+            cache_unit=max((cache[name] for name in _UNITS if name in cache), default=None),
         )
 
     def send(self, endpoint: Endpoint, order: LoadOrder) -> SentBlock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from secrets import token_hex
 
 from mpctl.errors import MpctlError
@@ -12,6 +12,7 @@ from mpctl.experiment.answers import Answer, Ask, Scored
 from mpctl.experiment.block import BASELINE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
+from mpctl.experiment.prefixes import PrefixCache
 from mpctl.experiment.prompt_files import Prompt
 from mpctl.experiment.run import ArmConditions
 from mpctl.experiment.users import Placement
@@ -59,6 +60,8 @@ class ArmEngines:
     _attempt: str = field(default_factory=lambda: token_hex(8))
     _warm: set[tuple[Cell, str, str]] = field(default_factory=set)
     """Cells and arms, with the address of the engine: another pod of the arm is a cold engine."""
+    _caches: dict[tuple[str, str], PrefixCache] = field(default_factory=dict)
+    """By the address of the engine and the salt, which another process of mpctl does not use again."""
 
     def endpoint(self, arm: str) -> Endpoint:
         """Return the endpoint of an arm's engine."""
@@ -94,6 +97,7 @@ class ArmEngines:
             draft_digest=facts.draft_digest
             or str((engine.spec and engine.spec.settings.get("revision")) or ""),
             image=engine.image,
+            cache_unit=facts.cache_unit,
         )
         self.records.add(name, conditions)
         if self.records.placement is Placement.TURNS:  # an arm is known from its first turn on
@@ -148,21 +152,29 @@ class ArmEngines:
             for answer in answers
         ]
 
-    def send(
-        self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, *, key: str, ids: bool
-    ) -> SentBlock:
-        """Send a block; one of which a part of the load client was lost is invalid and is sent again. ``ids``: with
-        token ids."""
-        limit = self.records.workload.max_tokens
+    def send(self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, *, key: str) -> SentBlock:
+        """Send a block; one of which a part of the load client was lost is invalid and is sent again."""
         try:
-            endpoint = self._warm_engine(arm, cell)
-            return self.meter.send(
-                endpoint, LoadOrder(prompts, cell, limit, key, self.salt(arm), ids)
-            )
+            return self._send(arm, prompts, cell, key, self.salt(arm))
         except BlockLost as lost:
             self.progress.note(f"{lost.message}; the block is invalid and is sent again")
-        endpoint, again = self._warm_engine(arm, cell), self.salt(arm, "again")
-        return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, again, ids))
+        return self._send(arm, prompts, cell, key, self.salt(arm, "again"))
+
+    def _send(
+        self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, key: str, salt: str
+    ) -> SentBlock:
+        endpoint, limit = self._warm_engine(arm, cell), self.records.workload.max_tokens
+        sent = self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, salt))
+        return replace(sent, expected_hits=self._expected_hits(arm, salt, sent))
+
+    def _expected_hits(self, arm: str, salt: str, sent: SentBlock) -> int | None:
+        """Return the tokens of a block's prompts that the prefix cache holds; None where they are unknown."""
+        conditions = self.records.conditions().get(arm)
+        if conditions is None or not conditions.cache_unit:
+            return None
+        key = (self.engine_of(arm).engine, salt)
+        cache = self._caches.setdefault(key, PrefixCache(conditions.cache_unit))
+        return cache.hits(sent.result.requests)
 
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
         """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""
@@ -177,7 +189,10 @@ class ArmEngines:
                     f"the {arm} is another engine since the last block; it is warmed up first"
                 )
             prompts, salt = workload.warmup_prompts(cell), self.salt(arm)
-            self.meter.send(endpoint, LoadOrder(prompts, cell, workload.max_tokens, salt=salt))
+            sent = self.meter.send(
+                endpoint, LoadOrder(prompts, cell, workload.max_tokens, salt=salt)
+            )
+            self._expected_hits(arm, salt, sent)
             self._warm.add((cell, arm, engine))
         return endpoint
 

@@ -107,16 +107,17 @@ class LoadOrder:
         ""  # names the block: a client that outlives a command finds by it what it sent already
     )
     salt: str = ""  # of the prefix cache: requests with different salts share nothing in it
-    token_ids: bool = False  # ask for those of prompts and answers
 
 
 @dataclass(frozen=True)
 class SentBlock:
-    """A block that was sent: what the load client timed, and the engine's counters right before and after it."""
+    """A block that was sent: what the load client timed, and the engine's counters right before and after it.
+    ``expected_hits``: as :meth:`mpctl.experiment.block.Block.of` takes them."""
 
     result: LoadResult
     before: Counters
     after: Counters
+    expected_hits: int | None = None
 
     def block(self, cell: Cell, *, arm: str, repeat: int, prompts: tuple[Prompt, ...]) -> Block:
         """Return what was measured of ``prompts``, sent in this order under ``cell``.
@@ -133,6 +134,7 @@ class SentBlock:
             prompts=prompts,
             before=self.before,
             after=self.after,
+            expected_hits=self.expected_hits,
         )
 
 
@@ -143,7 +145,8 @@ class EngineFacts:
     ``engine_version`` and ``model`` (a repository or a path): the engine's own answers; ``device``: the GPU or CPU
     model's name; ``model_digest``: hex, of the model's files (a revision where there are none here);
     ``draft_digest``: the same of the draft; ``kv_pool_tokens``: tokens the KV cache holds; ``served_tokens``: generated
-    since the process started; ``context_tokens``: longest request with its answer.
+    since the process started; ``context_tokens``: longest request with its answer; ``cache_unit``: tokens that the
+    prefix cache keeps together.
     """
 
     engine_version: str = ""
@@ -154,6 +157,7 @@ class EngineFacts:
     served_tokens: float | None = None
     context_tokens: int | None = None
     draft_digest: str = ""
+    cache_unit: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,16 @@
-"""Two equal real engines of which one has answered the prompts before, both ways round: neither is found faster."""
+"""Real engines and their prefix caches: what one knows of before, and what a draft forgets of conversations."""
+
+import json
 
 import pytest
 
 from mpctl.app.bench.recorded import read_run
+from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.gate.assess import judge_run
+from mpctl.rollout.steps.measure import verdict_of
 
-from .conftest import DEMO
+from .conftest import DEMO, LAX
+from .test_real_methods import last_rollout
 
 LOAD = ("--prompts", "rag", "--requests", "6", "--repeats", "5", "--max-tokens", "8")
 # At this level one of a hundred equal engines would be told apart by chance; a warm cache was, at 7.6x.
@@ -28,3 +33,42 @@ def test_an_engine_that_knows_the_prompts_wins_nothing(engine):
         (caches,) = [rule for rule in verdict.rules if rule.rule == "caches"]
         assert caches.outcome.value == "pass", caches.message
         assert {block.window.prefix_hits for block in run.blocks} == {0.0}
+
+
+def conversations(folder):
+    """Sessions of two turns about files of the built-in edits, which the demo's head was trained for."""
+    edits, _ = built_in_prompts("edits")
+    turns = [
+        [
+            {"role": "user", "content": second},
+            {"role": "assistant", "content": "Done."},
+            {"role": "user", "content": first},
+        ]
+        for first, second in zip(edits[::2], edits[1::2], strict=True)
+    ]
+    file = folder / "sessions.jsonl"
+    file.write_text("".join(json.dumps({"conversation": turn}) + "\n" for turn in turns))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "kept"),
+    [((), 5, "fail"), (("--set", "disable_eagle_block_drop=true"), 0, "pass")],
+    ids=["forgets", "keeps"],
+)
+def test_a_head_that_forgets_conversations_is_refused_and_its_twin_promoted(
+    engine, options, code, kept
+):
+    """The CPU engine keeps blocks of 128 tokens, and eagle3 drops the last one of each hit."""
+    head = ("--spec", "eagle3", "--draft", str(DEMO / "eagle3"), *options)
+    load = ("--prompts", str(conversations(engine.directory)), "--max-tokens", "64")
+    policy = engine.policy(f"{LAX}min_tokens_per_step: 1.5\n")
+    before = engine.live_text()
+    done = engine("rollout", "demo", *head, *load, "--policy", policy, code=code, timeout=1800)
+    rules = {rule.rule: rule for rule in verdict_of(last_rollout(engine)).rules}
+    assert (rules["caches"].outcome.value, rules["cache kept"].outcome.value) == ("pass", kept)
+    if code:
+        assert "speculation forgets" in done.stdout + done.stderr
+    else:
+        engine("rollback", timeout=900)
+    assert engine.live_text() == before

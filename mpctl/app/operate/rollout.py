@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from mpctl import annex
+from mpctl import annex, formatting
 from mpctl.app.bench.planned_rounds import (
     CALIBRATION_ROUNDS,
     calibration_noise,
@@ -24,10 +24,12 @@ from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session, choose_load_place
 from mpctl.errors import Conflict, InputError
 from mpctl.estimate.memory import compare_with_log
+from mpctl.experiment.prompt_files import CONVERSATIONS
 from mpctl.experiment.users import USERS_LOAD, Placement, below_users_load
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import ArmOrder
 from mpctl.gate.power import MeasurementNoise
+from mpctl.methods import METHODS
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Act, decide_rollout
@@ -36,6 +38,8 @@ from mpctl.rollout.operation import Operation, unfinished_operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.steps.measure import measured_engine, stored_workload
+
+_MANY_HITS = 0.2  # of the users' prompt tokens, from the prefix cache
 
 
 def run(session: Session, request: RolloutRequest) -> OperationOutcome:
@@ -53,6 +57,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         annex.need("require-signer")(
             request.signing
         )  # a key that cannot sign stops the rollout before it starts
+    request = _with_users_prompts(session, request)
     workload = read_workload_with_notes(console, request.measurement)
     request = _with_best_method(session, request, workload)
     prompts = tuple(prompt for kind in workload.traffic for prompt in kind.prompts)
@@ -179,6 +184,30 @@ def _resume_or_open(
         context,
         planner.plan(planner.with_current_route(fit), plan.prediction, session.platform.scaling()),
     )
+
+
+def _with_users_prompts(session: Session, request: RolloutRequest) -> RolloutRequest:
+    """The request with conversations where it names no prompts, the method drafts from hidden states, which may cost
+    hits of the prefix cache, and the service's users have many. An unfinished rollout has chosen already."""
+    measurement, method = request.measurement, METHODS.get(request.speculation.method)
+    named = measurement.prompts or measurement.workloads or asks_for_variants(measurement)
+    if named or method is None or not method.prompt_states:
+        return request
+    unfinished = unfinished_operation(session.store.entries())
+    stored = stored_workload(session.store, unfinished) if unfinished is not None else None
+    if stored is None:
+        engines = session.counters().engines.values()
+        held = sum(counters.prefix_hits or 0.0 for counters in engines)
+        share = held / max(sum(counters.prefix_queries or 0.0 for counters in engines), 1.0)
+        if share <= _MANY_HITS:
+            return request
+        session.console.note(
+            f"users get {formatting.share(share, 0)} of their prompts from the prefix cache, and {method.name} may "
+            f"lose that: --prompts {CONVERSATIONS}"
+        )
+    elif CONVERSATIONS not in stored.shares:
+        return request
+    return replace(request, measurement=replace(measurement, prompts=(CONVERSATIONS,)))
 
 
 def _with_best_method(

@@ -132,8 +132,7 @@ def find_orphans(place: Place) -> Sequence[Any]:
     """Engines of this machine without a supervisor; a cluster has none."""
     if place.platform != "local":
         return ()
-    orphans: Sequence[Any] = annex.need("orphans")()
-    return orphans
+    return tuple(annex.need("orphans")())
 
 
 def status_table(services: list[Status], *, wide: bool) -> str:

@@ -12,22 +12,19 @@ bound takes 299 requests, three times a measurement's. Reports show it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.run import ArmConditions
-from mpctl.gate.analysis import SETTLED_FROM, ArmOrder, error_left
+from mpctl.gate.analysis import SETTLED_FROM, ArmOrder, Comparison, error_left
 from mpctl.gate.pooling import borrow
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, judge_estimate
 from mpctl.stats.confidence import Interval
 from mpctl.stats.sequential import FEWEST, rounds_to_show
 
-_BLOCK = (
-    16  # tokens of a block of the prefix cache; a head computes the last one that matches again
-)
 _ANSWERS_KEPT = "suffix_decoding_max_cached_requests"
 
 
@@ -171,26 +168,14 @@ def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[i
 
 def _judge_caches(case: Case, _: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_cache_gap
-    shares = [
-        arm.window.prefix_hit_share if arm.window else None for arm in (c.baseline, c.candidate)
+    surpluses = [
+        *(known_before for arm in (c.baseline, c.candidate) if (known_before := _surplus(arm))),
+        *_earlier_answers(case),
     ]
-    earlier_shares = [
-        _earlier_share(arm, conditions)
-        for arm, conditions in ((c.baseline, case.baseline), (c.candidate, case.candidate))
-    ]
-    texts, gaps = [], []
+    windows = [arm.window for arm in (c.baseline, c.candidate)]
+    shares = [window.prefix_hit_share if window else None for window in windows]
     base, cand = shares
-    most = formatting.limit(limit, "share")
-    if base is not None and cand is not None:
-        gaps.append(
-            abs(base - cand)
-            - (_recomputed(c.candidate) if base > cand and case.has_draft_model else 0.0)
-        )
-        texts.append(
-            f"the prefix cache held {formatting.share(cand, 0)} of the candidate's prompt tokens, "
-            f"{formatting.share(base, 0)} of the baseline's (at most {most} apart)"
-        )
-    elif (base is None) != (cand is None):
+    if (base is None) != (cand is None):
         missing = c.baseline if base is None else c.candidate
         return RuleResult(
             Outcome.MISSING,
@@ -199,39 +184,87 @@ def _judge_caches(case: Case, _: Rule) -> RuleResult:
             limit,
             unit="share",
         )
-    for arm, share in zip((c.baseline, c.candidate), earlier_shares, strict=True):
-        if share is not None:
-            gaps.append(share)
-            texts.append(
-                f"{formatting.share(share, 0)} of the answers that the {arm.arm}'s suffix decoding can draw on are of "
-                f"before this measurement (at most {most})"
+    if base is not None and cand is not None and not _explained(c):
+        surpluses.append(
+            (
+                abs(base - cand),
+                f"the prefix cache held {formatting.share(cand, 0)} of the candidate's prompt tokens, "
+                f"{formatting.share(base, 0)} of the baseline's, and the engines do not tell which of them were of "
+                "before",
             )
-    if not gaps:
+        )
+    if not surpluses:
         return RuleResult(
             Outcome.SKIP, "neither engine counts its prefix cache", None, limit, unit="share"
         )
-    if max(gaps) <= limit:
-        return RuleResult(
-            Outcome.PASS, "; ".join(texts), max(gaps), limit, None, c.candidate.requests, "share"
-        )
-    advice = "restart both engines and measure again, or allow it with max_cache_gap"
-    return RuleResult(
-        Outcome.MISSING,
-        f"{'; '.join(texts)}; {advice}",
-        max(gaps),
-        limit,
-        None,
-        c.candidate.requests,
-        "share",
-    )
+    largest = max(gap for gap, _ in surpluses)
+    text = "; ".join(text for _, text in surpluses)
+    outcome = Outcome.PASS
+    if largest > limit:
+        outcome = Outcome.MISSING
+        text += "; restart both engines and measure again, or allow it with max_cache_gap"
+    return RuleResult(outcome, text, largest, limit, None, c.candidate.requests, "share")
 
 
-def _recomputed(arm: ArmSummary) -> float:
-    """The share of prompt tokens in one block of the cache per request."""
-    window = arm.window
-    return (
-        _BLOCK * arm.requests / window.prefix_queries if window and window.prefix_queries else 0.0
+def _explained(c: Comparison) -> bool:
+    """Whether both arms' hits can be compared with those that the measurement's own prompts explain."""
+    windows = (c.baseline.window, c.candidate.window)
+    return all(window and window.prefix_expected is not None for window in windows)
+
+
+def _surplus(arm: ArmSummary) -> tuple[float, str] | None:
+    """The share of an arm's prompt tokens whose hits no prompt of the measurement explains, and that in words."""
+    held = arm.window.prefix_hit_share if arm.window else None
+    expected = arm.window.prefix_expected_share if arm.window else None
+    if held is None or expected is None:
+        return None
+    text = (
+        f"the prefix cache held {formatting.share(held, 0)} of the {arm.arm}'s prompt tokens, the prompts measured "
+        f"here explain {formatting.share(expected, 0)}"
     )
+    return max(held - expected, 0.0), text
+
+
+def _earlier_answers(case: Case) -> Iterator[tuple[float, str]]:
+    """The share of answers that each arm's suffix decoding knew from before, and that in words."""
+    c = case.comparison
+    for arm, conditions in ((c.baseline, case.baseline), (c.candidate, case.candidate)):
+        share = _earlier_share(arm, conditions)
+        if share is not None:
+            yield (
+                share,
+                f"{formatting.share(share, 0)} of the answers that the {arm.arm}'s suffix decoding can draw on are of "
+                "before this measurement",
+            )
+
+
+def _judge_cache_kept(case: Case, rule: Rule) -> RuleResult:
+    """Judge how many tokens the candidate computes again that the baseline had kept. Hits are counted, not estimated:
+    how much slower turns get decides whether the loss rejects."""
+    c, limit = case.comparison, case.policy.max_cache_loss
+    base, cand = c.baseline.window, c.candidate.window
+    if base is None or cand is None or not base.prefix_queries or not _explained(c):
+        why = "the engines do not tell which tokens their prefix caches may hold"
+        return RuleResult(Outcome.SKIP, why, None, limit, unit="share")
+    of_baseline = min(base.prefix_hits or 0.0, base.prefix_expected or 0.0) / c.baseline.requests
+    if not of_baseline:
+        unit = case.baseline.cache_unit if case.baseline else None
+        why = f"no prompt begins with {unit} tokens that the engine had been told before; conversations do"
+        return RuleResult(Outcome.SKIP, why, None, limit, unit="share")
+    lost = max(of_baseline - (cand.prefix_hits or 0.0) / c.candidate.requests, 0.0)
+    share = lost * c.baseline.requests / base.prefix_queries
+    text = (
+        f"speculation forgets {formatting.count(round(lost))} of {formatting.count(round(of_baseline))} cached tokens a "
+        f"request, {formatting.share(share, 0)} of the prompts (at most {formatting.limit(limit, 'share')})"
+    )
+    if share <= limit:
+        return RuleResult(Outcome.PASS, text, share, limit, None, c.candidate.requests, "share")
+    slower = judge_threshold(case, Threshold(rule, 1.0, rule.figure, "x"))
+    if slower.outcome is Outcome.FAIL:
+        return RuleResult(Outcome.FAIL, f"{text}; {slower.message}", share, limit, unit="share")
+    outcome = slower.outcome if slower.outcome is Outcome.UNDECIDED else Outcome.MISSING
+    text += "; that turns get slower by it is not shown; max_cache_loss allows it"
+    return RuleResult(outcome, text, share, limit, unit="share", needed=slower.needed)
 
 
 def _earlier_share(arm: ArmSummary, conditions: ArmConditions | None) -> float | None:
@@ -427,9 +460,20 @@ RULES = (
         "caches",
         _judge_caches,
         "max_cache_gap",
-        "Neither arm may know the prompts from before: their prefix caches must help both alike, and suffix decoding "
-        "must hold no answers of an earlier measurement.",
+        "Neither arm may know the prompts from before: its prefix cache may hold what this measurement sent, and "
+        "suffix decoding no answers of an earlier one.",
         guards_speed=True,
+        needs_idle_engines=True,
+    ),
+    Rule(
+        "cache kept",
+        _judge_cache_kept,
+        "max_cache_loss",
+        "What the baseline keeps of a conversation the candidate must keep too: a turn whose beginning was forgotten "
+        "waits longer for its first token.",
+        unit="share",
+        label="TTFT",
+        figure="ttft",
         needs_idle_engines=True,
     ),
     Rule(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from mpctl import annex
 from mpctl.app.session.base import Source
@@ -36,5 +36,11 @@ def heads_of(source: Source) -> TrainedHeads | None:
         return JobTrainer(
             source.client, source.namespace, source.name, lambda _order: (), source.console.warn
         )
+    trained: TrainedHeads | None = local_heads(source)
+    return trained
+
+
+def local_heads(source: Source) -> Any:
+    """The heads of a service on this machine; None for a service elsewhere."""
     local = annex.find("local-heads")
     return local(source) if local else None

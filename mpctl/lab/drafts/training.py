@@ -12,13 +12,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mpctl import annex, commands
+from mpctl import commands
 from mpctl.app.session.base import Session, interruptible
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
 from mpctl.experiment.prompt_files import Prompt
 from mpctl.json_types import Json
 from mpctl.lab.drafts.card import Card, Licences, StartHead, Target, prompt_digest
-from mpctl.lab.drafts.heads import TrainedHeads
+from mpctl.lab.drafts.heads import TrainedHeads, local_heads
 from mpctl.lab.drafts.made import card_file
 from mpctl.lab.drafts.order import (
     Images,
@@ -452,8 +452,7 @@ def open_training(session: Session, request: DraftTrainRequest | None = None) ->
 
     if isinstance(session, ClusterSession):
         return open_cluster_training(session, request)
-    local = annex.find("local-heads")
-    trainer = local(session) if local else None
+    trainer = local_heads(session)
     if trainer is None:
         raise InputError(
             "heads are trained for services of a cluster or of this machine", field="--platform"

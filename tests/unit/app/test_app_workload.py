@@ -94,7 +94,7 @@ def test_a_rate_alone_is_an_open_loop_only():
     assert describe_workload(made) == "at most 48 rounds of 2 prompts (edits) at 2 requests/s"
 
 
-@pytest.mark.parametrize("name", ["edits", "rag", "chat", "math", "fresh"])
+@pytest.mark.parametrize("name", ["edits", "rag", "chat", "math", "fresh", "conversations"])
 def test_built_in_sets(name):
     assert len(read_traffic(name).prompts) == 192
 

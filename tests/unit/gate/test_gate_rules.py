@@ -99,15 +99,26 @@ def first(rate, low=0.0, high=1.0):
     return replace(arm, arms=arms("eagle3"), cells=(replace(cell, intervals=fields),))
 
 
-def cached(base, cand):
-    """Prompts of 100 tokens of which the prefix caches held these shares; None: they are not counted."""
+def cached(base, cand, explained=None, ttft=None):
+    """Prompts of 100 tokens of which the prefix caches held these shares; None: they are not counted. ``explained``: of
+    them by the measurement's own prompts, as far as it is known; ``ttft``: bounds of the ratio."""
     cell = GOOD.cells[0]
     changed = {}
     for arm, share in ((cell.baseline, base), (cell.candidate, cand)):
         number = 100.0 * arm.requests
         counts = {} if share is None else {"prefix_queries": number, "prefix_hits": share * number}
+        if explained is not None:
+            counts["prefix_expected"] = explained * number
         changed[arm.arm] = replace(arm, window=replace(arm.window, **counts))
-    return good(**changed)
+    made = good(**changed)
+    if ttft is None:
+        return made
+    low, high = ttft
+    interval = Interval((low * high) ** 0.5, low, high, 5, "t", 0.96)
+    (measured,) = made.cells
+    return replace(
+        made, cells=(replace(measured, intervals={**measured.intervals, "ttft": interval}),)
+    )
 
 
 def answered(rule, *findings, tokens=8, **count):
@@ -212,8 +223,20 @@ CASES = [
     (cached(0.5, None), "caches", MISSING),
     (cached(None, 0.5), "caches", MISSING),
     (cached(0.2, 0.0), "caches", MISSING),
-    (replace(cached(0.2, 0.0), arms=arms("eagle3")), "caches", PASS),  # 16 of 100 tokens a request
-    (replace(cached(0.0, 0.2), arms=arms("eagle3")), "caches", MISSING),
+    (
+        cached(0.5, 0.94, explained=0.5),
+        "caches",
+        MISSING,
+    ),  # the candidate knows more than it was told
+    (cached(0.94, 0.5, explained=0.5), "caches", MISSING),
+    (cached(0.94, 0.9, explained=0.94), "cache kept", PASS),
+    (cached(0.94, 0.95, explained=0.95), "cache kept", PASS),
+    (cached(0.0, 0.0, explained=0.0), "cache kept", SKIP),  # nothing was told before
+    (cached(0.94, 0.5), "cache kept", SKIP),
+    (cached(None, None), "cache kept", SKIP),
+    (cached(0.94, 0.5, explained=0.94, ttft=(1.3, 2.1)), "cache kept", FAIL),
+    (cached(0.94, 0.5, explained=0.94, ttft=(0.7, 1.9)), "cache kept", UNDECIDED),
+    (cached(0.94, 0.5, explained=0.94, ttft=(0.7, 0.9)), "cache kept", MISSING),
     (cached(None, None), "caches", SKIP),
     (replace(GOOD, arms=remembering(0.0)), "caches", PASS),
     (replace(GOOD, arms=remembering(32.0)), "caches", PASS),  # as of a completion at its start
@@ -376,6 +399,26 @@ def test_any_fail_rejects_whatever_is_missing(failing):
     assert MISSING in {r.outcome for r in verdict.rules}
     assert verdict.outcome is Outcome.REJECT
     assert {r.message for r in verdict.rules if r.outcome is FAIL} <= set(verdict.reasons)
+
+
+def test_what_the_candidate_forgets_is_no_knowledge_of_before_and_its_speed_may_reject():
+    """vllm-project/vllm#51771: hits from 72.7 % to none, the time to first token from 1.0 to 12.4 s."""
+    verdict = assess(cached(0.727, 0.0, explained=0.727, ttft=(11.0, 14.0)))
+    outcomes = {r.rule: r.outcome for r in verdict.rules}
+    assert (outcomes["caches"], outcomes["cache kept"]) == (PASS, FAIL)
+    assert verdict.outcome is Outcome.REJECT
+    (reason,) = (r.message for r in verdict.rules if r.rule == "cache kept")
+    assert reason.startswith(
+        "speculation forgets 73 of 73 cached tokens a request, 73% of the prompts"
+    )
+    assert "TTFT 12.41x" in reason
+
+
+def test_a_baseline_that_knew_more_than_it_was_told_has_kept_what_it_was_told():
+    verdict = assess(cached(0.94, 0.5, explained=0.5, ttft=(11.0, 14.0)))
+    outcomes = {r.rule: r.outcome for r in verdict.rules}
+    assert (outcomes["caches"], outcomes["cache kept"]) == (MISSING, PASS)
+    assert verdict.outcome is Outcome.UNDECIDED
 
 
 def test_an_engine_that_knows_the_prompts_neither_promotes_nor_rejects():

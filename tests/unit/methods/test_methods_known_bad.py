@@ -65,7 +65,7 @@ def test_a_row_says_how_its_range_was_established_and_refuses_only_where_it_is(
 
 def test_rows_of_other_engines_are_listed_and_those_of_vllms_plugin_judged_by_its_image() -> None:
     others = {row.id: inside(row).severity for row in _ROWS if row.engine != "vllm"}
-    assert len(_ROWS) == 92
+    assert len(_ROWS) == 94
     assert len(others) == 14
     assert {row for row, severity in others.items() if severity != "silent"} == {
         "kb31",

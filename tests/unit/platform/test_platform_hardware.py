@@ -126,7 +126,7 @@ def test_of_a_forwarded_engine_this_machine_says_nothing(monkeypatch, tmp_path):
         {"/v1/models": '{"data": [{"id": "svc", "root": "weights"}]}', "/metrics": METRICS},
     )
     description = HttpMeter(StreamClient(), str(tmp_path), forwarded=True).describe(ENDPOINT)
-    assert description == EngineFacts(model="weights", kv_pool_tokens=1398016)
+    assert description == EngineFacts(model="weights", kv_pool_tokens=1398016, cache_unit=128)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_both_arms_see_the_same_arrivals_and_every_round_others():
     assert load_of(Cell("edits", 1))["seed"] != load_of(Cell("edits", 1), ("c",))["seed"]
 
 
-def test_a_request_has_the_limit_of_the_answer_and_asks_for_usage_and_for_ids_where_wanted():
+def test_a_request_has_the_limit_of_the_answer_and_asks_for_usage_and_for_ids():
     first, second = load_of(Cell("edits", 1))["bodies"]
     assert first == {
         "model": "svc",
@@ -187,9 +187,7 @@ def test_a_request_has_the_limit_of_the_answer_and_asks_for_usage_and_for_ids_wh
         "max_completion_tokens": 64,
         "stream": True,
         "stream_options": {"include_usage": True},
+        "return_token_ids": True,
     }
     assert second["messages"][0]["content"] == "b"
     assert load_of(Cell("edits", 1), salt="s1")["salt"] == "s1"
-    assert all(
-        body["return_token_ids"] for body in load_of(Cell("edits", 1), token_ids=True)["bodies"]
-    )

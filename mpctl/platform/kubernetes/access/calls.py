@@ -10,10 +10,13 @@ that it does not grant gets a SelfSubjectAccessReview.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import resources
 from typing import Literal, TypedDict
+
+import yaml
 
 from mpctl.doctor import Denied
 from mpctl.json_types import Json
@@ -56,11 +59,6 @@ CLUSTER_NAMESPACE = (
     "kube-system"  # its uid names the cluster: it is made with the cluster, and cannot be deleted
 )
 
-_READ_COMMANDS = ("status", "history", "diff", "plan", "preflight", "render", "doctor")
-_CHANGE_COMMANDS = ("rollout", "resume", "rollback", "abandon", "retire")
-_ALL_COMMANDS = (*_READ_COMMANDS, *_CHANGE_COMMANDS)
-_RECORD_COMMANDS = ("status", "history", "diff", *_CHANGE_COMMANDS)
-
 
 @dataclass(frozen=True)
 class CallRow:
@@ -93,301 +91,52 @@ class CallRow:
         return self.verb, self.kind.group, self.resource
 
 
-def _rows(
-    verbs: str,
-    kind: ObjectKind,
-    commands: tuple[str, ...],
-    why: str,
-    role: Role = "reader",
-    **attributes: str,
-) -> list[CallRow]:
-    return [CallRow(verb, kind, commands, why, role, **attributes) for verb in verbs.split()]  # type: ignore[arg-type]
+_FILE: Json = yaml.safe_load(resources.files(__package__).joinpath("calls.yaml").read_bytes())
+_KINDS = {
+    kind.resource: kind
+    for kind in (*vars(kinds).values(), *globals().values())
+    if isinstance(kind, ObjectKind)
+}
 
 
-_PREFLIGHT_COMMANDS = ("plan", "preflight", "render", "diff")
-_POD_COMMANDS = ("status", "doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
-_PATH_COMMANDS = ("doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
-_GPU_COMMANDS = ("doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
+def _commands(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        if name.startswith("@"):
+            yield from _commands(_FILE["groups"][name[1:]])
+        else:
+            yield name
 
-TABLE: tuple[CallRow, ...] = (
-    # Services and their pods
-    *_rows("get list", kinds.INFERENCE_SERVICE, _ALL_COMMANDS, "the service, and which there are"),
-    *_rows(
-        "get", kinds.SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds to the engine's"
-    ),
-    *_rows(
-        "get", kinds.DEPLOYMENT, ("status", *_CHANGE_COMMANDS), "what KServe made of the service"
-    ),
-    *_rows("watch", kinds.DEPLOYMENT, _CHANGE_COMMANDS, "when a start is over", "operator"),
-    *_rows(
-        "list",
-        kinds.DEPLOYMENT,
-        _ALL_COMMANDS,
-        "what KServe made of the services, and plain Deployments",
-    ),
-    *_rows("list", kinds.POD, _POD_COMMANDS, "what runs, and why something does not"),
-    *_rows("list", kinds.EVENT, ("status", *_CHANGE_COMMANDS), "why a pod waits"),
-    *_rows(
-        "get", kinds.POD, _CHANGE_COMMANDS, "an engine's last words", "operator", subresource="log"
-    ),
-    *_rows("list", kinds.HPA, ("doctor", *_CHANGE_COMMANDS), "autoscalers of the service"),
-    *_rows(
-        "list",
-        kinds.SCALED_OBJECT,
-        ("doctor", *_CHANGE_COMMANDS),
-        "KEDA's autoscalers of the service",
-    ),
-    *_rows(
-        "list",
-        kinds.HTTP_ROUTE,
-        ("status", *_PATH_COMMANDS),
-        "who gets the users' traffic, and how long an answer may take",
-    ),
-    *_rows("list", kinds.SERVICE, _PATH_COMMANDS, "routes that lead to the service"),
-    *_rows(
-        "list", kinds.DISRUPTION_BUDGET, _PATH_COMMANDS, "whether its pods may be evicted together"
-    ),
-    # mpctl's own records
-    *_rows(
-        "get",
-        kinds.LEASE,
-        ("plan", "preflight", "render", "unlock", *_RECORD_COMMANDS),
-        "who holds the service; the newest entry of its ledger",
-    ),
-    *_rows("list", kinds.LEASE, ("status", "doctor"), "who is at work"),
-    *_rows(
-        "get",
-        kinds.CONFIG_MAP,
-        ("plan", "preflight", "render", *_RECORD_COMMANDS),
-        "records of rollouts",
-    ),
-    *_rows(
-        "get",
-        kinds.CONTROLLER_REVISION,
-        _RECORD_COMMANDS,
-        "recorded revisions, ledger, seals of records",
-    ),
-    *_rows(
-        "list",
-        kinds.CONTROLLER_REVISION,
-        ("doctor", "plan", "preflight", "render", *_RECORD_COMMANDS),
-        "revisions, ledger",
-    ),
-    # The engine's own arguments and counters. A port-forward is a GET that the API server since 1.35 lets pass only
-    # with the right to create, too (KEP-4006).
-    *_rows(
-        "get create",
-        kinds.POD,
-        ("status", *_CHANGE_COMMANDS),
-        "the engine's counters, load",
-        subresource="portforward",
-    ),
-    # Changes
-    *_rows("create update", kinds.LEASE, _CHANGE_COMMANDS, "one operator at a time", "operator"),
-    *_rows("patch", kinds.LEASE, ("unlock", *_CHANGE_COMMANDS), "give the lease back", "operator"),
-    *_rows(
-        "create patch", kinds.CONFIG_MAP, _CHANGE_COMMANDS, "keep what was measured", "operator"
-    ),
-    *_rows(
-        "create",
-        kinds.CONTROLLER_REVISION,
-        _CHANGE_COMMANDS,
-        "record what is about to happen",
-        "operator",
-    ),
-    *_rows("create delete", kinds.INFERENCE_SERVICE, _CHANGE_COMMANDS, "the candidate", "operator"),
-    *_rows("list create delete", kinds.JOB, _CHANGE_COMMANDS, "the load client", "operator"),
-    *_rows(
-        "update",
-        kinds.INFERENCE_SERVICE,
-        ("diff", "plan", "preflight", "render", *_CHANGE_COMMANDS),
-        "promotion and restore; a dry run of them for a preview",
-        "operator",
-    ),
-    *_rows(
-        "get update", kinds.HPA, _CHANGE_COMMANDS, "pin the autoscaler and put it back", "operator"
-    ),
-    *_rows(
-        "get update",
-        kinds.SCALED_OBJECT,
-        _CHANGE_COMMANDS,
-        "pin KEDA's autoscaler and put it back",
-        "operator",
-    ),
-    *_rows(
-        "get update",
-        kinds.HTTP_ROUTE,
-        _CHANGE_COMMANDS,
-        "give a candidate traffic and put the route back",
-        "operator",
-    ),
-    *_rows(
-        "get",
-        kinds.GATEWAY,
-        ("rollout", "resume"),
-        "the route's gateway, for --mirror",
-        "operator",
-        scope="cluster",
-    ),
-    *_rows(
-        "get",
-        kinds.GATEWAY_CLASS,
-        ("rollout", "resume"),
-        "whether it can mirror requests",
-        "operator",
-        scope="cluster",
-    ),
-    # Capacity for a candidate: GPUs and the pods that use them, in all namespaces
-    *_rows("list", kinds.NODE, _GPU_COMMANDS, "GPUs, labels and taints", scope="cluster"),
-    *_rows(
-        "list",
-        kinds.RESOURCE_SLICE,
-        _GPU_COMMANDS,
-        "GPUs that the driver publishes",
-        scope="cluster",
-    ),
-    *_rows(
-        "list", kinds.RESOURCE_CLAIM, ("doctor", *_CHANGE_COMMANDS), "GPUs in use", scope="cluster"
-    ),
-    *_rows(
-        "list",
-        kinds.POD,
-        ("doctor", *_CHANGE_COMMANDS),
-        "GPUs in use, and pods that wait for one",
-        "operator",
-        scope="cluster",
-    ),
-    *_rows("list", kinds.RESOURCE_QUOTA, ("doctor", *_CHANGE_COMMANDS), "whether a candidate fits"),
-    *_rows("list", kinds.LIMIT_RANGE, ("doctor", *_CHANGE_COMMANDS), "whether a candidate fits"),
-    *_rows(
-        "get",
-        kinds.CLUSTER_SERVING_RUNTIME,
-        _ALL_COMMANDS,
-        "arguments that a runtime adds",
-        scope="cluster",
-    ),
-    # Optional: without it a signed verdict names no cluster.
-    *_rows(
-        "get",
-        kinds.NAMESPACE,
-        ("rollout", "resume", "report"),
-        "the cluster that a signed verdict is about",
-        scope="cluster",
-        name=CLUSTER_NAMESPACE,
-    ),
-    # Read by the doctor alone; it reports what it may not read
-    *_rows("list", kinds.RESOURCE_CLAIM_TEMPLATE, ("doctor",), "a claim whose template is gone"),
-    *_rows("list", DEVICE_CLASS, ("doctor",), "whether the GPU driver is set up", scope="cluster"),
-    *_rows("list", MUTATING, ("doctor",), "whether KServe's webhooks can answer", scope="cluster"),
-    *_rows(
-        "list", VALIDATING, ("doctor",), "whether KServe's webhooks can answer", scope="cluster"
-    ),
-    *_rows("list", DAEMON_SET, ("doctor",), "where the GPU driver runs", scope="cluster"),
-    *_rows("list", kinds.DEPLOYMENT, ("doctor",), "KServe's controller", scope="kserve"),
-    *_rows(
-        "list", ENDPOINT_SLICE, ("doctor",), "whether KServe's webhooks can answer", scope="kserve"
-    ),
-    *_rows("get", kinds.CONFIG_MAP, ("doctor",), "KServe's configuration", scope="kserve"),
+
+def _rows(table: str) -> Iterator[CallRow]:
+    for row in _FILE[table]:
+        attributes = {
+            name: row[name] for name in ("role", "scope", "subresource", "name") if name in row
+        }
+        for verb in row["verbs"].split():
+            commands = tuple(_commands(row["commands"]))
+            yield CallRow(verb, _KINDS[row["kind"]], commands, row["why"], **attributes)
+
+
+_TABLES = (
+    "table",
+    "llm",
+    "pod_groups",
+    "runtimes",
+    "purge",
+    "deployments",
+    "watch",
+    "training",
+    "sealing",
 )
-# Services of KServe's other kind. Apart from the table, because a cluster may be without them.
-LLM: tuple[CallRow, ...] = (
-    *_rows(
-        "get list", kinds.LLM_INFERENCE_SERVICE, _ALL_COMMANDS, "the service, and which there are"
-    ),
-    *_rows("get", kinds.LLM_CONFIG, _ALL_COMMANDS, "arguments that a config adds to the engine's"),
-    *_rows("get", kinds.LLM_CONFIG, _ALL_COMMANDS, "arguments of KServe's presets", scope="kserve"),
-    *_rows(
-        "create update delete",
-        kinds.LLM_INFERENCE_SERVICE,
-        ("diff", "plan", "preflight", "render", *_CHANGE_COMMANDS),
-        "candidate, promotion and restore; a dry run of them for a preview",
-        "operator",
-    ),
-)
-# Services of several pods each. Apart from the table, because a cluster may be without them.
-GROUPS: tuple[CallRow, ...] = (
-    *_rows("get list", kinds.LEADER_WORKER_SET, _ALL_COMMANDS, "the service, and which there are"),
-    *_rows("get", kinds.STATEFUL_SET, ("status", *_CHANGE_COMMANDS), "the leaders of its groups"),
-    *_rows("watch", kinds.STATEFUL_SET, _CHANGE_COMMANDS, "when a start is over", "operator"),
-)
-# Services of the production-stack's operator. Apart from the table, because a cluster may be without them.
-RUNTIMES = _rows("get list", kinds.VLLM_RUNTIME, _ALL_COMMANDS, "the service, and which there are")
-_DELETING = ("history --purge", "history --prune")
-# `mpctl rbac --purge`: no role has these by itself, since who may delete the ledger can make mpctl forget an operation.
-PURGE = (
-    *_rows("list delete", kinds.CONFIG_MAP, _DELETING, "delete what was recorded", "operator"),
-    *_rows("delete", kinds.CONTROLLER_REVISION, _DELETING, "delete what was recorded", "operator"),
-    *_rows("delete", kinds.LEASE, ("history --purge",), "delete the lock", "operator"),
-)
-# `mpctl rbac --deployments`: a role for InferenceServices changes no service of another kind.
-DEPLOYMENTS = (
-    *_rows(
-        "create update delete",
-        kinds.DEPLOYMENT,
-        _CHANGE_COMMANDS,
-        "the service and its candidate",
-        "operator",
-    ),
-    *_rows(
-        "update", kinds.LEADER_WORKER_SET, _CHANGE_COMMANDS, "promotion and restore", "operator"
-    ),
-    *_rows(
-        "create update delete",
-        kinds.VLLM_RUNTIME,
-        _CHANGE_COMMANDS,
-        "the service and its candidate",
-        "operator",
-    ),
-)
-# `mpctl watch install`: what the watch reports of each service.
-WATCH = (
-    *_rows("create patch", kinds.SPECULATION_STATUS, ("watch",), "one per service that is watched"),
-    *_rows("patch", kinds.SPECULATION_STATUS, ("watch",), "its conditions", subresource="status"),
-    *_rows("create", kinds.EVENT, ("watch",), "what was found and done"),
-)
-# `mpctl rbac --drafts`: a training Job runs what the user names as its trainer, so no role has these by itself.
-_TRAIN = ("drafts train",)
-TRAINING = (
-    *_rows("list", kinds.JOB, ("status",), "heads that are being trained"),
-    *_rows(
-        "list",
-        kinds.CONFIG_MAP,
-        ("drafts list", "drafts purge", *_TRAIN),
-        "orders and cards of heads",
-    ),
-    *_rows(
-        "list",
-        kinds.CONTROLLER_REVISION,
-        ("drafts list", "drafts purge", *_TRAIN),
-        "seals of orders and cards",
-    ),
-    *_rows(
-        "create",
-        kinds.CONTROLLER_REVISION,
-        ("drafts purge", *_TRAIN),
-        "seal the order, the card",
-        "operator",
-    ),
-    *_rows("create", kinds.CONFIG_MAP, _TRAIN, "the order, the card", "operator"),
-    *_rows(
-        "list create delete",
-        kinds.CLAIM,
-        ("drafts purge", *_TRAIN),
-        "the volume of a head",
-        "operator",
-    ),
-    *_rows("list create delete", kinds.JOB, ("drafts purge", *_TRAIN), "the training", "operator"),
+TABLE, LLM, GROUPS, RUNTIMES, PURGE, DEPLOYMENTS, WATCH, TRAINING, SEALING = (
+    tuple(_rows(table)) for table in _TABLES
 )
 # Needed only by --load job.
 JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
 # Optional: without it the free GPUs are unknown, and a rollout waits for one instead of refusing at once.
 ALL_PODS = tuple(row for row in TABLE if row.kind is kinds.POD and row.scope == "cluster")
 # Read only where an engine's API key is in a Secret, and then that one: `mpctl rbac --secret NAME`.
-API_KEY = CallRow("get", kinds.SECRET, ("status", *_CHANGE_COMMANDS), "the engine's API key")
-# Read and written only where the administrator made the Secret: `mpctl rbac --secret mpctl-sentinels`.
-SEALING = _rows(
-    "get patch", kinds.SECRET, ("watch", *_CHANGE_COMMANDS), "the beginning of users' prompts"
-)
+(API_KEY,) = _rows("api_key")
 
 # Every authenticated user may make these (ClusterRole system:basic-user), so no role of ours has to grant them.
 FREE = (ACCESS_REVIEW, RULES_REVIEW)
