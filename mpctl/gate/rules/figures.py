@@ -254,8 +254,8 @@ def _judge_cache_kept(case: Case, rule: Rule) -> RuleResult:
     lost = max(of_baseline - (cand.prefix_hits or 0.0) / c.candidate.requests, 0.0)
     share = lost * c.baseline.requests / base.prefix_queries
     text = (
-        f"speculation forgets {formatting.count(round(lost))} of {formatting.count(round(of_baseline))} cached tokens a "
-        f"request, {formatting.share(share, 0)} of the prompts (at most {formatting.limit(limit, 'share')})"
+        f"speculation forgets {formatting.count(round(lost))} of {formatting.count(round(of_baseline))} cached "
+        f"tokens a request, {formatting.share(share, 0)} of the prompts (at most {formatting.limit(limit, 'share')})"
     )
     if share <= limit:
         return RuleResult(Outcome.PASS, text, share, limit, None, c.candidate.requests, "share")
