@@ -117,19 +117,21 @@ def _rows(table: str) -> Iterator[CallRow]:
             yield CallRow(verb, _KINDS[row["kind"]], commands, row["why"], **attributes)
 
 
-_TABLES = (
-    "table",
-    "llm",
-    "pod_groups",
-    "runtimes",
-    "purge",
-    "deployments",
-    "watch",
-    "training",
-    "sealing",
-)
 TABLE, LLM, GROUPS, RUNTIMES, PURGE, DEPLOYMENTS, WATCH, TRAINING, SEALING = (
-    tuple(_rows(table)) for table in _TABLES
+    tuple(_rows(table))
+    for table in (
+        [
+            "table",
+            "llm",
+            "pod_groups",
+            "runtimes",
+            "purge",
+            "deployments",
+            "watch",
+            "training",
+            "sealing",
+        ]
+    )
 )
 # Needed only by --load job.
 JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
