@@ -77,8 +77,9 @@ def block_of(order: LoadOrder, model: str) -> Json:
         "max_completion_tokens": order.max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "return_token_ids": True,
     }
+    if order.token_ids:
+        common["return_token_ids"] = True
     bodies = [{**common, **body_of(prompt)} for prompt in order.prompts]
     cell = order.cell
     return {

@@ -152,29 +152,33 @@ class ArmEngines:
             for answer in answers
         ]
 
-    def send(self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, *, key: str) -> SentBlock:
-        """Send a block; one of which a part of the load client was lost is invalid and is sent again."""
+    def send(
+        self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, *, key: str, ids: bool
+    ) -> SentBlock:
+        """Send a block; one of which a part of the load client was lost is invalid and is sent again. ``ids``: with
+        token ids, which an engine that tells its cache's unit gives in any case."""
         try:
-            return self._send(arm, prompts, cell, key, self.salt(arm))
+            return self._send(arm, prompts, cell, key, self.salt(arm), ids)
         except BlockLost as lost:
             self.progress.note(f"{lost.message}; the block is invalid and is sent again")
-        return self._send(arm, prompts, cell, key, self.salt(arm, "again"))
+        return self._send(arm, prompts, cell, key, self.salt(arm, "again"), ids)
 
     def _send(
-        self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, key: str, salt: str
+        self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, key: str, salt: str, ids: bool
     ) -> SentBlock:
-        endpoint, limit = self._warm_engine(arm, cell), self.records.workload.max_tokens
-        sent = self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, salt))
-        return replace(sent, expected_hits=self._expected_hits(arm, salt, sent))
+        """Send prompts to the arm's engine, warmed up where they are a block, which has a key."""
+        endpoint = self._warm_engine(arm, cell) if key else self.endpoint(arm)
+        unit, limit = self._cache_unit(arm), self.records.workload.max_tokens
+        order = LoadOrder(prompts, cell, limit, key, salt, ids or bool(unit))
+        sent = self.meter.send(endpoint, order)
+        if not unit:
+            return sent
+        cache = self._caches.setdefault((self.engine_of(arm).engine, salt), PrefixCache(unit))
+        return replace(sent, expected_hits=cache.hits(sent.result.requests))
 
-    def _expected_hits(self, arm: str, salt: str, sent: SentBlock) -> int | None:
-        """Return the tokens of a block's prompts that the prefix cache holds; None where they are unknown."""
+    def _cache_unit(self, arm: str) -> int | None:
         conditions = self.records.conditions().get(arm)
-        if conditions is None or not conditions.cache_unit:
-            return None
-        key = (self.engine_of(arm).engine, salt)
-        cache = self._caches.setdefault(key, PrefixCache(conditions.cache_unit))
-        return cache.hits(sent.result.requests)
+        return None if conditions is None else conditions.cache_unit
 
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
         """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""
@@ -188,11 +192,7 @@ class ArmEngines:
                 self.progress.note(
                     f"the {arm} is another engine since the last block; it is warmed up first"
                 )
-            prompts, salt = workload.warmup_prompts(cell), self.salt(arm)
-            sent = self.meter.send(
-                endpoint, LoadOrder(prompts, cell, workload.max_tokens, salt=salt)
-            )
-            self._expected_hits(arm, salt, sent)
+            self._send(arm, workload.warmup_prompts(cell), cell, "", self.salt(arm), ids=False)
             self._warm.add((cell, arm, engine))
         return endpoint
 

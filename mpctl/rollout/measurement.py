@@ -215,7 +215,7 @@ class Measurement:
             f"{records.id}/{block_name(cell, arm, repeat)}",
         )
         try:
-            sent = self.engines.send(arm, prompts, cell, key=key)
+            sent = self.engines.send(arm, prompts, cell, key=key, ids=compares_ids)
             block = sent.block(cell, arm=arm, repeat=repeat, prompts=prompts)
         except (BlockError, CounterError) as error:
             raise MpctlError(

@@ -107,6 +107,7 @@ class LoadOrder:
         ""  # names the block: a client that outlives a command finds by it what it sent already
     )
     salt: str = ""  # of the prefix cache: requests with different salts share nothing in it
+    token_ids: bool = False  # ask for those of prompts and answers
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def test_usage_counter_and_token_ids_agree(engine):
     """Three counts of the same tokens: the server's usage, the engine's metrics, and the ids that the client read."""
     endpoint = find_server(engine.json("status")["items"][0]["status"]["url"], None)
     for cell in (Cell("edits", 1), Cell("edits", 4), Cell("edits", 4, rate=20.0)):
-        order = LoadOrder(built_in_prompts("edits")[0][:6], cell, 24, salt=cell.key)
+        order = LoadOrder(built_in_prompts("edits")[0][:6], cell, 24, salt=cell.key, token_ids=True)
         sent = StreamClient().send(endpoint, order, lambda: read_counters(endpoint))
         requests = sent.result.requests
         assert [request.error for request in requests] == [""] * 6

@@ -178,7 +178,7 @@ def test_both_arms_see_the_same_arrivals_and_every_round_others():
     assert load_of(Cell("edits", 1))["seed"] != load_of(Cell("edits", 1), ("c",))["seed"]
 
 
-def test_a_request_has_the_limit_of_the_answer_and_asks_for_usage_and_for_ids():
+def test_a_request_has_the_limit_of_the_answer_and_asks_for_usage_and_for_ids_where_wanted():
     first, second = load_of(Cell("edits", 1))["bodies"]
     assert first == {
         "model": "svc",
@@ -187,7 +187,9 @@ def test_a_request_has_the_limit_of_the_answer_and_asks_for_usage_and_for_ids():
         "max_completion_tokens": 64,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "return_token_ids": True,
     }
     assert second["messages"][0]["content"] == "b"
     assert load_of(Cell("edits", 1), salt="s1")["salt"] == "s1"
+    assert all(
+        body["return_token_ids"] for body in load_of(Cell("edits", 1), token_ids=True)["bodies"]
+    )

@@ -54,7 +54,7 @@ class Rounds:
     def send(self, endpoint, order):
         sent = self._send(endpoint, order)
         changes = [{} for _ in order.prompts]
-        if order.key and self._of_candidate(endpoint):  # a block, no warm-up
+        if order.token_ids and self._of_candidate(endpoint):
             for number in range(len(order.prompts)):
                 self.answered += 1
                 if self.answered % self._every == 0:
@@ -221,7 +221,7 @@ def test_texts_are_tokenized_where_the_client_gets_no_ids(monkeypatch):
 def test_nothing_is_compared_where_it_is_off():
     world = Rounds(every=3)
     done = world.rollout(fidelity=OFF)
-    assert not world.scored
+    assert not world.answered and not world.scored
     assert (done.id, "answers-rounds") not in world.memory.disk.records
 
 

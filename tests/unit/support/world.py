@@ -438,11 +438,12 @@ class MemoryMeter:
         before = self.counters(endpoint)
         self.salts.append((self._engine(endpoint).manifest, order.salt))
         result = self.run(endpoint, order.prompts, order.cell, order.max_tokens)
-        tokens = self._world.behaviours[self._engine(endpoint).manifest].tokens
-        ids = {"prompt_ids": (1, 2), "ids": cycled(tokens, TOKENS)}
-        result = replace(
-            result, requests=tuple(replace(request, **ids) for request in result.requests)
-        )
+        if order.token_ids:
+            tokens = self._world.behaviours[self._engine(endpoint).manifest].tokens
+            ids = {"prompt_ids": (1, 2), "ids": cycled(tokens, TOKENS)}
+            result = replace(
+                result, requests=tuple(replace(request, **ids) for request in result.requests)
+            )
         return SentBlock(result, before, self.counters(endpoint))
 
     def _engine(self, endpoint: Endpoint) -> Engine:

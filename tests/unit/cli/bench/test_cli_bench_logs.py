@@ -84,6 +84,7 @@ def settings_of(bodies):
         "model",
         "stream",
         "stream_options",
+        "return_token_ids",
         "temperature",
         "max_completion_tokens",
         "cache_salt",
