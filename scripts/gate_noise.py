@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, stdtrit
 
 from mpctl.experiment.pairing import STALL
-from mpctl.gate.analysis import STALL_TAIL, TRIM, error_left
+from mpctl.gate.analysis import STALL_TAIL, SUMS_LEVEL, TRIM, error_left
 from mpctl.gate.assess import FUTILE_FROM, LEAST_CHANCE
 from mpctl.gate.policy import Policy
 from mpctl.stats.sequential import FEWEST, FIRST_LOOK, Spending, nominal_levels
@@ -181,20 +181,21 @@ def recorded(truth: Truth, seeds: list[int]) -> tuple[Times, Times]:
     return base, cand
 
 
-def cut(base: Array, cand: Array, stall: float) -> Times:
-    """Both arms' times with stalls cut."""
+def cut(base: Array, cand: Array, stall: float, tokens: Array | float = 1.0) -> Times:
+    """Both arms' times with stalls cut, compared by token."""
     if not stall:
         return base, cand
+    base, cand = base / tokens, cand / tokens
     typical = [np.median(times.reshape(len(times), -1), 1)[:, None, None] for times in (base, cand)]
-    return np.minimum(base, stall * np.maximum(cand, typical[0])), np.minimum(
-        cand, stall * np.maximum(base, typical[1])
-    )
+    shortened = np.minimum(base, stall * np.maximum(cand, typical[0]))
+    return tokens * shortened, tokens * np.minimum(cand, stall * np.maximum(base, typical[1]))
 
 
-def excess(base: Array, cand: Array, before: Times) -> Array:
+def excess(base: Array, cand: Array, before: Times, tokens: Array | float) -> Array:
     """By how much the candidate's time grows if as many of its requests stall as those sent do not rule out."""
+    one, two = ((times / tokens).reshape(len(times), -1) for times in (base, cand))
+    stalled = two > STALL * np.maximum(one, np.median(two, 1)[:, None])
     base, cand = base.reshape(len(base), -1), cand.reshape(len(cand), -1)
-    stalled = cand > STALL * np.maximum(base, np.median(cand, 1)[:, None])
     hits, count = stalled.sum(1), cand.shape[1]
     others = np.where(stalled, 0.0, cand).sum(1) / (count - hits)
     slowness = np.where(stalled, cand, 0.0).sum(1) / others  # of all stalls of the rounds together
@@ -215,14 +216,29 @@ def skewed(base: Array, cand: Array, level: float) -> Array:
     return np.asarray(np.exp(np.minimum(bound, 50.0)) - offset - base.mean((1, 2)))
 
 
+def sums_bound(base: Array, cand: Array, level: float) -> Array:
+    """The upper bound of the ratio of both arms' times in all requests, as in mpctl.stats.confidence."""
+    base, cand = base.sum(2), cand.sum(2)
+    whole, count = base.sum(1), base.shape[1]
+    value = cand.sum(1) / whole
+    squares = ((cand - value[:, None] * base) ** 2).sum(1)
+    error = np.sqrt(squares * count / (count - 1)) / whole
+    return np.asarray(np.log(value + stdtrit(count - 1, 1 - level) * error))
+
+
 def figures(
-    base: Times, cand: Times, how: Estimator, before: Times, level: float
+    base: Times,
+    cand: Times,
+    how: Estimator,
+    before: Times,
+    level: float,
+    tokens: Array | float = TOKENS,
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """The figures of the rounds, and those of all requests together; ratios as logarithms, better below."""
-    whole = [first + (TOKENS - 1) * later for first, later in (base, cand)]
-    first, e2e = cut(base[0], cand[0], how.stall), cut(whole[0], whole[1], how.stall)
+    whole = [first + (tokens - 1) * later for first, later in (base, cand)]
+    first, e2e = cut(base[0], cand[0], how.stall), cut(whole[0], whole[1], how.stall, tokens)
     e2e = np.maximum(e2e[0], first[0]), np.maximum(e2e[1], first[1])
-    later = (e2e[0] - first[0]) / (TOKENS - 1), (e2e[1] - first[1]) / (TOKENS - 1)
+    later = (e2e[0] - first[0]) / (tokens - 1), (e2e[1] - first[1]) / (tokens - 1)
 
     def ratio(pair: Times) -> Array:
         if how.logs:
@@ -244,7 +260,9 @@ def figures(
     }
     every = {"time": np.log(whole[1] / whole[0]).mean((1, 2)), "e2e": pooled(whole[0], whole[1])}
     every |= {"tpot": pooled(base[1], cand[1]), "ttft": pooled(base[0], cand[0])}
-    every |= {"throughput": every["e2e"] + excess(*whole, before)}
+    every |= {"throughput": every["e2e"] + excess(*whole, before, tokens)}
+    if level:
+        every["e2e"] = np.maximum(every["e2e"], sums_bound(*e2e, SUMS_LEVEL * level))
     return rounded, every | {"ttft_ms": skewed(base[0], cand[0], level)}
 
 
@@ -280,6 +298,7 @@ def verdicts(
     *,
     pod_gap: float = POLICY.max_pod_gap,
     repetition: int = 0,
+    tokens: Array | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Outcome (1 promote, -1 reject, 0 undecided) and rounds of each measurement. ``before``: stalls among the requests
     before the rounds, and the sum of their times over the usual one; None where none stalled. ``repetition``: earlier
@@ -308,7 +327,8 @@ def verdicts(
             else (np.zeros(len(live)), np.zeros(len(live)))
         )
         guarded = nominal_levels(total, POLICY.guard)[look - 1]
-        rounded, every = figures(part[0], part[1], how, earlier, guarded)
+        lengths = TOKENS if tokens is None else tokens[live, 1:look]
+        rounded, every = figures(part[0], part[1], how, earlier, guarded, lengths)
         slack = (
             base[0][live, :look].mean((1, 2)) * (POLICY.max_ttft_ratio - 1) <= POLICY.ttft_slack_ms
         )

@@ -215,6 +215,25 @@ def stalling(share: float, factor: float) -> Callable[[int], str]:
     return in_numpy(Policy().max_pod_gap, tpot=0.6, hit=share, hit_factor=factor)
 
 
+def short_and_long(pod_gap: float, longer: float) -> Callable[[int], str]:
+    """Half of the answers have 16 tokens and take 0.3x, half have 400 and take longer."""
+
+    def judged(repetitions: int) -> str:
+        count = 10 * repetitions
+        base, (first, later) = gate_noise.measured(truth(tpot=1.0), count, 29)
+        short = np.random.default_rng(31).random(later.shape) < 0.5
+        outcomes, used = gate_noise.verdicts(
+            base,
+            (first, later * np.where(short, 0.3, longer)),
+            pod_gap=pod_gap,
+            tokens=np.where(short, 16.0, 400.0),
+        )
+        shares = f"promoted {(outcomes == 1).mean():.1%}, rejected {(outcomes == -1).mean():.1%}"
+        return f"{shares}; {used.mean():.0f} rounds"
+
+    return judged
+
+
 def open_loop(requests: int, count: int) -> Make:
     """12 requests a second; the candidate takes 480 ms instead of 600 and has 4 slots instead of 8."""
 
@@ -757,6 +776,18 @@ TRICKS = (
         "prefix caches hold 9 % more for the candidate",
         "promoted, 0.92x",
         verdicts(with_candidate(truth(tpot=0.92), cached(0.0, 0.09))),
+    ),
+    Trick(
+        "T2",
+        "answers of 16 tokens 0.3x, of 400 tokens 1.15x (all requests 1.11x), side by side",
+        "promoted 14 %",
+        short_and_long(Policy().max_pod_gap, 1.15),
+    ),
+    Trick(
+        "T2",
+        "the same without the margin for pods",
+        "promoted 20 %",
+        short_and_long(0.0, 1.15),
     ),
     Trick(
         "D2",

@@ -34,17 +34,18 @@ from mpctl.stats.confidence import (
     joined,
     lognormal_mean,
     mean_interval,
+    quotient_interval,
     ratio_interval,
     share_interval,
     spent,
     widened,
 )
-from mpctl.stats.sequential import nominal_levels
 
 _SMALL = 10.0  # a tenth of the slack is no wait
 TRIM = 0.1  # of the rounds at each end, of figures that one request that stalls would decide
 SPEED = ("throughput_ratio", "time_per_token_ratio", "tpot", "e2e", "ttft", "queue_wait")
 STALL_TAIL = 0.01  # of the bound of the share of stalls, of which a few slow prompts show little
+SUMS_LEVEL = 2.0  # times the guards' level, of the bound of the ratio of sums: a second condition of a rule that passed
 SETTLED_FROM = 8  # planned rounds from which on the first does not count for speed: an engine may still warm up in it
 
 
@@ -57,12 +58,9 @@ class ArmOrder(Enum):
 
     def margin(self, policy: Policy) -> float:
         """The share by which equal arms may differ in every round."""
-        match self:
-            case ArmOrder.TURNS:
-                return 0.0
-            case ArmOrder.SEPARATE:
-                return policy.max_drift
-        return policy.max_pod_gap
+        if self is ArmOrder.TURNS:
+            return 0.0
+        return policy.max_drift if self is ArmOrder.SEPARATE else policy.max_pod_gap
 
 
 def error_left(earlier: int) -> float:
@@ -82,6 +80,7 @@ class Stages:
     counting_level: (
         float  # tests that count and reject: the error is divided evenly among all interim analyses
     )
+    alone: bool = True  # a single cell
 
     @classmethod
     def of(
@@ -101,6 +100,7 @@ class Stages:
             lower=Stage(rounds, planned, below=loss, above=guard),
             both=Stage(rounds, planned, below=guard, above=guard),
             counting_level=policy.side * part / max(cells, 1) / planned,
+            alone=cells <= 1,
         )
 
 
@@ -176,27 +176,22 @@ def measure_figures(
         ),
         "length_ratio": Figure(tuple(pairing.length_logs()), True, stages.both),
         "tpot": _trimmed_ratio(cut.times("tpot_ms"), steady.times("tpot_ms"), stages),
-        "e2e": _trimmed_ratio(
-            list(cut.request_times().values()), list(steady.request_times().values()), stages
-        ),
+        "e2e": _whole_requests(cut, steady, stages),
     }
     for name in ("tokens_per_step", "first_acceptance"):
         figures[name] = Figure(tuple(pairing.of_windows(name)), False, stages.higher)
+    allowances = dict.fromkeys(SPEED, math.log1p(margin))
     for name in ("ttft", "queue_wait"):
         times, raw = cut.times(f"{name}_ms"), steady.times(f"{name}_ms")
         figures[name] = _trimmed_ratio(times, raw, stages)
+        waited = math.fsum(base for base, _ in raw)
+        allowances[f"{name}_ms"] = margin * waited / max(len(raw), 1)
         differences = tuple(cand - base for base, cand in times)
         mean = _skewed_difference(raw, getattr(policy, f"{name}_slack_ms"), stages.lower)
         figures[f"{name}_ms"] = Figure(differences, False, stages.lower, TRIM, mean)
     measured = {name: figure for name, figure in figures.items() if figure.values}
     if not margin:
         return measured
-    allowances = dict.fromkeys(SPEED, math.log1p(margin))
-    for name in ("ttft", "queue_wait"):
-        times = steady.times(f"{name}_ms")
-        allowances[f"{name}_ms"] = (
-            margin * math.fsum(base for base, _ in times) / max(len(times), 1)
-        )
     return {
         name: replace(figure, allowance=allowances[name], correlated=pairing.separate)
         if name in allowances
@@ -230,7 +225,7 @@ def _skewed_difference(
     """The upper bound of the candidate's mean less the baseline's. Waits are skewed: where most rounds have none and a
     few a large one, a bootstrap of the rounds seen knows as little of the next large one as their mean does; the tail
     of a lognormal law does."""
-    alpha = nominal_levels(stage.looks, stage.above, stage.first)[stage.look - 1]
+    alpha = stage.level_of(stage.above)
     if len(times) < 2 or not alpha:
         return None
     bound = lognormal_mean([cand for _, cand in times], max(slack_ms, 1.0) / _SMALL, alpha)
@@ -255,6 +250,20 @@ def _trimmed_ratio(
 ) -> Figure:
     base, cand = (math.fsum(pair[arm] for pair in raw) for arm in (0, 1))
     return Figure(tuple(_logs(times)), True, stages.lower, TRIM, cand / base if base else None)
+
+
+def _whole_requests(cut: Pairing, steady: Pairing, stages: Stages) -> Figure:
+    """The time of a whole request. It passes only with the upper bound of the ratio of the sums of both arms' times,
+    since a mean of ratios hides long answers that take longer behind short ones that are much faster. Of several cells,
+    whose rounds are few, only the ratio of the sums is asked."""
+    times, raw = (list(pairing.request_times().values()) for pairing in (cut, steady))
+    figure = _trimmed_ratio(times, raw, stages)
+    level = stages.lower.level_of(stages.lower.above)
+    base, cand = [b for b, _ in times], [c for _, c in times]
+    sums = quotient_interval(cand, base, SUMS_LEVEL * level) if level and stages.alone else None
+    if sums is None:
+        return figure
+    return replace(figure, with_stalls=max(figure.with_stalls or 0.0, sums.high or 0.0))
 
 
 def _logs(times: list[tuple[float, float]]) -> list[float]:
@@ -455,36 +464,32 @@ class Analysis:
 
         ``rounds``: finished rounds, by default those of the blocks; ``planned``: by default those of the run.
         """
-        blocks = source.blocks if isinstance(source, Run) else tuple(source)
+        run = source if isinstance(source, Run) else _unknown_run(tuple(source))
+        blocks = run.blocks
         rounds = len({b.repeat for b in blocks}) if rounds is None else rounds
-        run = source if isinstance(source, Run) else None
-        planned = max(rounds, planned or (run.planned if run else 0), 1)
+        planned = max(rounds, planned or run.planned, 1)
         cells = sorted({b.cell for b in blocks})
-        earlier = run.earlier if run else 0
         stages = Stages.of(
-            policy, rounds=max(rounds, 1), planned=planned, cells=len(cells), earlier=earlier
+            policy, rounds=max(rounds, 1), planned=planned, cells=len(cells), earlier=run.earlier
         )
-        shares = run.shares if run else {}
-        fresh = run is not None and run.placement is Placement.TURNS
-        joined, bursts = (run.joined, run.bursts) if run else (False, {})
         compared = tuple(
             Comparison.of(
                 cell,
                 blocks,
                 policy,
                 stages=stages,
-                fresh=fresh,
-                joined=joined,
-                burst=bursts.get(cell.traffic),
+                fresh=run.placement is Placement.TURNS,
+                joined=run.joined,
+                burst=run.bursts.get(cell.traffic),
             )
             for cell in cells
         )
-        if run is not None and run.placement.users_set_load:
+        if run.placement.users_set_load:
             compared = tuple(
                 _on_users(comparison, run.traffic or UsersTraffic(), policy)
                 for comparison in compared
             )
-        weights = cell_shares([c.cell.traffic for c in compared], shares)
+        weights = cell_shares([c.cell.traffic for c in compared], run.shares)
         gains = [c.figures.get("time_per_token_ratio") for c in compared]
         return cls(
             cells=compared,
@@ -492,17 +497,17 @@ class Analysis:
             policy=policy,
             rounds=rounds,
             planned=planned,
-            arms=run.arms if run else {},
-            prompts=run.prompts if run else {},
-            shares=shares,
-            calibration=run.calibration if run else None,
-            placement=run.placement if run else Placement.SERVICE,
-            users=run.users if run else None,
-            traffic=run.traffic if run else None,
-            answers=run.answers if run else None,
-            round_answers=run.round_answers if run else None,
-            accepted=run.accepted if run else (),
-            earlier=earlier,
+            arms=run.arms,
+            prompts=run.prompts,
+            shares=run.shares,
+            calibration=run.calibration,
+            placement=run.placement,
+            users=run.users,
+            traffic=run.traffic,
+            answers=run.answers,
+            round_answers=run.round_answers,
+            accepted=run.accepted,
+            earlier=run.earlier,
         )
 
     @property
@@ -565,6 +570,11 @@ class Analysis:
             if comparison.cell == cell:
                 return comparison
         raise KeyError(cell)
+
+
+def _unknown_run(blocks: tuple[Block, ...]) -> Run:
+    """A run of which nothing but its blocks is known."""
+    return Run("", "", "", "", {}, {}, {}, None, {}, blocks)
 
 
 def _on_users(comparison: Comparison, traffic: UsersTraffic, policy: Policy) -> Comparison:

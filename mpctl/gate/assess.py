@@ -23,7 +23,7 @@ from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
 from mpctl.gate.rules import RULES, rule_named
 from mpctl.gate.rules.figures import is_beyond
 from mpctl.gate.rules.users import judge_traffic
-from mpctl.gate.verdict import CellVerdict, Verdict, join, judge_cell
+from mpctl.gate.verdict import CellVerdict, Verdict, distorts_speed, join, judge_cell
 from mpctl.stats.confidence import chance_to_decide
 from mpctl.stats.sequential import FEWEST
 
@@ -92,22 +92,14 @@ def is_futile(analysis: Analysis, verdict: Verdict) -> bool:
     Simon and Halperin 1982). The stop is not binding: it promotes and rejects nothing, so it costs no error, and going
     on by hand costs none either.
     """
-    if verdict.outcome is not Outcome.UNDECIDED or analysis.planned < _FEWEST_PLANNED:
+    decided = verdict.outcome is not Outcome.UNDECIDED
+    if decided or analysis.planned < _FEWEST_PLANNED or analysis.rounds >= analysis.planned:
         return False
-    if analysis.rounds >= analysis.planned:
-        return False
-    if analysis.rounds >= FEWEST and any(_is_hopeless(result) for result in verdict.rules):
+    if analysis.rounds >= FEWEST and any(map(distorts_speed, verdict.rules)):
         return True
     if analysis.rounds < max(FUTILE_FROM * analysis.planned, FEWEST):
         return False
     return decision_chance(analysis, verdict) < LEAST_CHANCE
-
-
-def _is_hopeless(result: RuleResult) -> bool:
-    """Return whether the rule that guards the speed has no data: no speed counts then, so no round promotes or
-    rejects."""
-    rule = rule_named(result.rule)
-    return result.outcome is Outcome.MISSING and rule is not None and rule.guards_speed
 
 
 def decision_chance(analysis: Analysis, verdict: Verdict) -> float:
@@ -150,11 +142,8 @@ def _looks_bad(rule: Rule | None, result: RuleResult) -> bool:
     """Return whether an undecided rule's estimate is beyond its limit."""
     if result.value is None or result.limit is None:
         return False
-    return (
-        is_beyond(rule.direction, result.value, result.limit)
-        if rule is not None
-        else result.value > result.limit
-    )
+    direction = rule.direction if rule is not None else Direction.MAXIMUM
+    return is_beyond(direction, result.value, result.limit)
 
 
 def _chances_of_rule(

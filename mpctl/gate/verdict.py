@@ -10,7 +10,9 @@ from mpctl import formatting
 from mpctl.experiment.cell import Cell
 from mpctl.gate.analysis import Analysis, ArmOrder, Comparison, cell_shares
 from mpctl.gate.rule import Case, Outcome, RuleResult
-from mpctl.gate.rules import rule_named
+from mpctl.gate.rules import RULES, rule_named
+
+_ABOUT_ANSWERS = frozenset(rule.name for rule in RULES if rule.about_answers)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class CellVerdict:
     def broken(self) -> tuple[str, ...]:
         """The failed rules about answers, for which no speed elsewhere compensates."""
         return tuple(
-            r.rule for r in self.rules if r.outcome is Outcome.FAIL and _is_about_answers(r)
+            r.rule for r in self.rules if r.outcome is Outcome.FAIL and r.rule in _ABOUT_ANSWERS
         )
 
 
@@ -110,8 +112,9 @@ def judge_cell(case: Case, results: tuple[RuleResult, ...]) -> CellVerdict:
     unequally are judged by their answers alone."""
     outcomes = {r.outcome for r in results}
     c = case.comparison
-    unequal = any(r.outcome is Outcome.MISSING and _guards_speed(r) for r in results)
-    if any(r.outcome is Outcome.FAIL and (not unequal or _is_about_answers(r)) for r in results):
+    unequal = any(map(distorts_speed, results))
+    failed = {r.rule for r in results if r.outcome is Outcome.FAIL}
+    if failed & _ABOUT_ANSWERS if unequal else failed:
         outcome = Outcome.REJECT
     elif unequal or outcomes & {Outcome.MISSING, Outcome.UNDECIDED}:
         outcome = Outcome.UNDECIDED
@@ -139,14 +142,11 @@ def judge_cell(case: Case, results: tuple[RuleResult, ...]) -> CellVerdict:
     )
 
 
-def _is_about_answers(result: RuleResult) -> bool:
+def distorts_speed(result: RuleResult) -> bool:
+    """Return whether a rule that guards the speed has no data: no speed counts then, so no round promotes or
+    rejects."""
     rule = rule_named(result.rule)
-    return rule is not None and rule.about_answers
-
-
-def _guards_speed(result: RuleResult) -> bool:
-    rule = rule_named(result.rule)
-    return rule is not None and rule.guards_speed
+    return result.outcome is Outcome.MISSING and rule is not None and rule.guards_speed
 
 
 def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:

@@ -68,6 +68,11 @@ class Stage:
         """Return the simultaneous confidence level of the intervals of all looks."""
         return 1.0 - spending_of(self.below).alpha - spending_of(self.above).alpha
 
+    def level_of(self, alpha: float | Spending) -> float:
+        """Return the significance level at this look of a bound with a total error of ``alpha``; 0 where it may not
+        decide."""
+        return nominal_levels(self.looks, alpha, self.first)[self.look - 1]
+
 
 @dataclass(frozen=True)
 class Trimmed:
@@ -321,7 +326,7 @@ def _half_width(mean: Trimmed, stage: Stage, alpha: float | Spending) -> float |
     if mean.count < 2:
         return None
     # A round may lack this figure: the count is then smaller than the look's number, whose level still holds.
-    level = nominal_levels(stage.looks, alpha, stage.first)[stage.look - 1]
+    level = stage.level_of(alpha)
     if level == 0.0:
         return None
     if mean.spread == 0.0:

@@ -100,11 +100,10 @@ def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
         )
         if borrowed is not None and threshold.outcome(borrowed.interval) is Outcome.PASS:
             outcome, needed = Outcome.PASS, None
-            together = (
-                formatting.in_unit(borrowed.interval.value, unit),
-                formatting.bounds(borrowed.interval, unit),
+            advice = (
+                f"; {formatting.in_unit(borrowed.interval.value, unit)} ({formatting.bounds(borrowed.interval, unit)}) "
+                "with what the other classes show"
             )
-            advice = f"; {together[0]} ({together[1]}) with what the other classes show"
     if outcome is Outcome.PASS and (stalls := contradicting_stalls(case, threshold)):
         outcome, advice = Outcome.UNDECIDED, stalls
     text = (
@@ -130,7 +129,7 @@ def contradicting_stalls(case: Case, threshold: Threshold) -> str:
     with_stalls = figure.with_stalls if figure is not None else None
     if with_stalls is None or not is_beyond(threshold.rule.direction, with_stalls, threshold.limit):
         return ""
-    return f"; with its stalls and extreme rounds it may be {formatting.in_unit(with_stalls, threshold.unit)}"
+    return f"; over all requests, stalls included, it may be {formatting.in_unit(with_stalls, threshold.unit)}"
 
 
 def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[int | None, str]:
