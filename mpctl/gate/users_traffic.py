@@ -153,9 +153,9 @@ class _TimeEvidence:
         self.others += theirs.tpot_count or 0.0
         self.their_seconds += theirs.tpot_seconds or 0.0
 
-    def slowdown(self, error: float, limit: float) -> float | None:
-        """Return by how much the candidate is slower where the lower bound is above ``limit``; None elsewhere, and
-        between two looks."""
+    def slowdown(self, error: float, policy: Policy) -> float | None:
+        """Return by how much the candidate is slower where the lower bound is above the policy's limit; None elsewhere,
+        and between two looks. What two equal pods may differ by is an error of its own beside that of the requests."""
         from scipy.special import stdtrit
 
         answered = self.requests
@@ -171,19 +171,20 @@ class _TimeEvidence:
         )
         freedom = _HARM_WEIGHT + len(self.parts) - 1
         spread = math.sqrt((_HARM_WEIGHT * _HARM_SPREAD**2 + squares) / freedom)
-        reach = float(stdtrit(freedom, 1 - error / len(_HARM_LOOKS)))
         value = math.log(mean / (self.their_seconds / self.others))
-        low = value - reach * spread * math.sqrt(1 / answered + 1 / self.others)
-        return math.exp(value) if low > math.log(limit) else None
+        by_chance = float(stdtrit(freedom, 1 - error / len(_HARM_LOOKS))) * spread
+        by_chance *= math.sqrt(1 / answered + 1 / self.others)
+        low = value - math.hypot(by_chance, math.log1p(policy.max_pod_gap))
+        return math.exp(value) if low > math.log(policy.max_tpot_ratio) else None
 
 
 @dataclass
 class HarmWatch:
-    """Stops a candidate that slows users, from the fifth request on. The lower bound of its slowdown is compared with
-    the policy's limit after 5, 7, 10, 14, 20, 28, ... requests on it, of this step and of all steps; an equal candidate
-    is stopped in 1 of 100 rollouts of ``steps``. After 320 requests the step is judged from its next request on, since
-    users may come in bursts that only then slow it. One whose requests wait in two readings, while none waits on the
-    baseline, is stopped at once.
+    """Stops a candidate that slows users, from the fifth request on. The lower bound of its slowdown, with the margin
+    for what two equal pods may differ by, is compared with the policy's limit after 5, 7, 10, 14, 20, 28, ... requests
+    on it, of this step and of all steps; an equal candidate is stopped in fewer than 1 of 100 rollouts of ``steps``.
+    After 320 requests the step is judged from its next request on, since users may come in bursts that only then slow
+    it. One whose requests wait in two readings, while none waits on the baseline, is stopped at once.
 
     The baseline on quiet prompts is no limit, although it would stop half the speed on busy pods at a smaller share:
     under users' load an equal engine is slower than that, and 9 to 20 of 25 simulated splits of one would be stopped.
@@ -207,14 +208,15 @@ class HarmWatch:
 
     def add(self, window: TrafficWindow, reading: ArmsReading) -> str:
         """Return why the candidate must be stopped after this reading; "" while nothing shows that."""
-        limit, slow = self.policy.max_tpot_ratio, ""
+        slow = ""
         for evidence, tests in ((self._every, 2), (self._step, 2 * (self.steps + _HARM_AGAIN))):
             evidence.add(window.candidate, window.baseline)
-            slowdown = evidence.slowdown(_HARM_ERROR / tests, limit)
+            slowdown = evidence.slowdown(_HARM_ERROR / tests, self.policy)
             if slowdown is not None:
                 slow = (
                     f"its time per output token is {formatting.ratio(slowdown)} the baseline's over "
-                    f"{formatting.count(evidence.requests)} requests (at most {formatting.limit(limit, 'x')})"
+                    f"{formatting.count(evidence.requests)} requests "
+                    f"(at most {formatting.limit(self.policy.max_tpot_ratio, 'x')})"
                 )
         if self._step.requests >= _HARM_LOOKS[-1]:
             self._step, self._before = _TimeEvidence(), self.requests

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -197,6 +198,18 @@ def test_a_slow_candidate_is_stopped_after_a_few_requests(ratio, most):
         if harm.add(part, reading(count, counters(0), counters(0))):
             break
     assert count <= most
+
+
+@pytest.mark.parametrize(("ratio", "stopped"), [(1.15, False), (1.4, True)])
+def test_a_pod_is_stopped_only_for_more_than_equal_pods_may_differ_by(ratio, stopped):
+    """Pods of one manifest with a standard deviation of 3 % each are more than 5 % apart in every eighth pair."""
+    part = TrafficWindow(5.0, 1, window(requests=20), window(10.0 * ratio))
+    harm, narrow = HarmWatch(POLICY), HarmWatch(replace(POLICY, max_pod_gap=0.0))
+    ends = [
+        any(watch.add(part, reading(n, counters(0), counters(0))) for n in range(16))
+        for watch in (harm, narrow)
+    ]
+    assert ends == [stopped, True]
 
 
 def test_a_small_load_that_flattered_a_candidate_does_not_hide_a_larger_one():
