@@ -19,6 +19,7 @@ from mpctl.experiment.pairing import STALL
 from mpctl.gate.analysis import STALL_TAIL, SUMS_LEVEL, TRIM, error_left
 from mpctl.gate.assess import FUTILE_FROM, LEAST_CHANCE
 from mpctl.gate.policy import Policy
+from mpctl.gate.rules.figures import TREND_TAIL
 from mpctl.stats.sequential import FEWEST, FIRST_LOOK, Spending, nominal_levels
 from tests.simulation.measurements import TOKENS, TPOT_MS, Truth, cold_factor, rounds
 
@@ -266,6 +267,20 @@ def figures(
     return rounded, every | {"ttft_ms": skewed(base[0], cand[0], level)}
 
 
+def rising(values: Array, planned: int, limit: float) -> NDArray[np.bool_]:
+    """Whether the time per token rises so that it is no gain at the end of the plan, as in
+    mpctl.gate.rules.figures.contradiction."""
+    count = values.shape[1]
+    if count < FEWEST:
+        return np.zeros(len(values), bool)
+    places = np.arange(count) - (count - 1) / 2
+    square, offsets = (places**2).sum(), values - values.mean(1)[:, None]
+    slope = (offsets * places).sum(1) / square
+    error = np.sqrt(((offsets - slope[:, None] * places) ** 2).sum(1) / (count - 2) / square)
+    end = values.mean(1) + slope * (planned - 1 - (count - 1) / 2)
+    return np.asarray((slope > stdtrit(count - 2, 1 - TREND_TAIL) * error) & (end >= limit))
+
+
 def trimmed(values: Array, trim: float) -> tuple[Array, Array, int]:
     """The trimmed mean of each measurement's rounds, its spread and its degrees of freedom."""
     count, ordered = values.shape[1], np.sort(values, 1)
@@ -350,6 +365,8 @@ def verdicts(
                 for level in (nominal_levels(total, alpha)[look - 1], losses[look - 1])
             )
             good, bad = gap - to_pass >= 0, -gap - to_fail > 0
+            if name == "time":
+                good &= ~rising(rounded[name], total, limit)
             if how.checked and (how.stall or name != "time"):
                 good &= every[name] <= limit
             asked = (

@@ -14,7 +14,7 @@ from mpctl.experiment.workload import Traffic
 from mpctl.gate.rule import more_to_pass
 from mpctl.rollout.arm_engines import ArmEngines
 from mpctl.rollout.measurement_records import BURST, MeasurementRecords
-from mpctl.stats.confidence import has_trend
+from mpctl.stats.confidence import trend_of
 from mpctl.stats.sequential import FIRST_LOOK
 
 _CONCURRENCY = 4  # requests in flight, at least
@@ -81,7 +81,7 @@ def _warms_up(records: MeasurementRecords, traffic: str) -> bool:
         for base, cand in pairs
         if not (base[0] or cand[0]) and base[1] and cand[1]
     ]
-    return has_trend([math.log(cand / base) for base, cand in times[-_LEVEL:]], _TREND)
+    return trend_of([math.log(cand / base) for base, cand in times[-_LEVEL:]], _TREND) is not None
 
 
 def _send(

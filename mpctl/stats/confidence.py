@@ -49,6 +49,7 @@ class Interval:
 
 
 SHARE_TAIL = 0.05  # of each bound of a share that passes; what rejects is tested at the interim analysis's level
+_ROUNDING = 1e-9  # of a slope: equal values have one by rounding alone
 METHOD = "rounds, Student's t, group sequential"
 
 
@@ -193,27 +194,18 @@ def _inflation(values: Sequence[float]) -> float:
     return (1 + follow) / (1 - follow)
 
 
-def has_trend(values: Sequence[float], alpha: float) -> bool:
-    """Return whether values in the order in which they were measured still rise or fall: whether the slope of a
-    straight line through them differs from 0 at the two-sided level ``alpha``."""
+def trend_of(values: Sequence[float], alpha: float) -> tuple[float, float] | None:
+    """Return slope and first point of the straight line through values in the order in which they were measured, where
+    they still rise or fall: where the slope differs from 0 at the two-sided level ``alpha``; None elsewhere."""
+    import numpy as np
     from scipy.special import stdtrit
 
     count = len(values)
     if count < FEWEST:
-        return False
-    middle, mean = (count - 1) / 2, math.fsum(values) / count
-    places = [place - middle for place in range(count)]
-    square = math.fsum(place * place for place in places)
-    slope = (
-        math.fsum(place * (value - mean) for place, value in zip(places, values, strict=True))
-        / square
-    )
-    residual = math.fsum(
-        (value - mean - slope * place) ** 2 for place, value in zip(places, values, strict=True)
-    )
-    return abs(slope) > float(stdtrit(count - 2, 1 - alpha / 2)) * math.sqrt(
-        residual / (count - 2) / square
-    )
+        return None
+    (slope, start), errors = np.polyfit(range(count), values, 1, cov=True)
+    shown = abs(slope) / max(math.sqrt(errors[0][0]), _ROUNDING)
+    return (slope, start) if shown > stdtrit(count - 2, 1 - alpha / 2) else None
 
 
 def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Interval:

@@ -22,9 +22,18 @@ from mpctl.experiment.run import ArmConditions
 from mpctl.gate.analysis import SETTLED_FROM, ArmOrder, Comparison, error_left
 from mpctl.gate.pooling import borrow
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, judge_estimate
-from mpctl.stats.confidence import Interval
+from mpctl.stats.confidence import Interval, trend_of
 from mpctl.stats.sequential import FEWEST, rounds_to_show
 
+<<<<<<< HEAD
+=======
+_BLOCK = (
+    16  # tokens of a block of the prefix cache; a head computes the last one that matches again
+)
+TREND_TAIL = (
+    0.3  # error of the slope of the time per token, which leaves a verdict open and rejects nothing
+)
+>>>>>>> 96c1dbb3 (A time per token that rises over the rounds to no gain holds a promotion open, and rejects nothing)
 _ANSWERS_KEPT = "suffix_decoding_max_cached_requests"
 
 
@@ -104,8 +113,8 @@ def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
                 f"; {formatting.in_unit(borrowed.interval.value, unit)} ({formatting.bounds(borrowed.interval, unit)}) "
                 "with what the other classes show"
             )
-    if outcome is Outcome.PASS and (stalls := contradicting_stalls(case, threshold)):
-        outcome, advice = Outcome.UNDECIDED, stalls
+    if outcome is Outcome.PASS and (why := contradiction(case, threshold)):
+        outcome, advice = Outcome.UNDECIDED, why
     text = (
         f"{label} {formatting.in_unit(interval.value, unit)}{threshold.detail}, "
         f"{formatting.confidence(interval, unit)} over {interval.n} rounds of {c.round_requests:.3g} prompts "
@@ -122,11 +131,23 @@ def _widening_text(case: Case) -> str:
     return f"; widened by {most}, for what the machine may have changed between the arms"
 
 
-def contradicting_stalls(case: Case, threshold: Threshold) -> str:
-    """Say what the figure may be with every stall and round, where that is beyond the limit: stalls of one arm alone
-    are no noise, and a few that were seen may be a sample of more. Empty where it is not."""
+def contradiction(case: Case, threshold: Threshold) -> str:
+    """Say what contradicts a figure that passes: the time per token of a single cell that rises so that the line
+    through the rounds is no gain at the end of the plan, or what the figure may be with every stall and round, where
+    that is beyond the limit: stalls of one arm alone are no noise, and a few that were seen may be a sample of more.
+    Empty where nothing does."""
     figure = case.comparison.figures.get(threshold.figure)
-    with_stalls = figure.with_stalls if figure is not None else None
+    if figure is None:
+        return ""
+    if (
+        threshold.rule.over_all_cells
+        and not case.analysis.overall
+        and (line := trend_of(figure.values, 2 * TREND_TAIL))
+    ):
+        end = math.exp(line[1] + line[0] * (case.analysis.planned - 1))
+        if end >= threshold.limit:
+            return f"; it rises over the rounds, by the last planned one to {formatting.in_unit(end, threshold.unit)}"
+    with_stalls = figure.with_stalls
     if with_stalls is None or not is_beyond(threshold.rule.direction, with_stalls, threshold.limit):
         return ""
     return f"; over all requests, stalls included, it may be {formatting.in_unit(with_stalls, threshold.unit)}"
@@ -287,10 +308,15 @@ def _judge_tokens_per_step(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.min_tokens_per_step
     window = c.candidate.window
     if limit > 0 and window is not None and not window.speculating:
-        message = (
-            "the candidate has no spec_decode counters: speculation is off in the running engine"
+        return RuleResult(
+            Outcome.FAIL,
+            "the candidate has no spec_decode counters: speculation is off in the running engine",
+            None,
+            limit,
+            None,
+            c.candidate.requests,
+            "tokens",
         )
-        return RuleResult(Outcome.FAIL, message, None, limit, None, c.candidate.requests, "tokens")
     value = window.tokens_per_step if window else None
     return _judge_counted(case, rule, value)
 
@@ -304,8 +330,9 @@ def _judge_first_position(case: Case, rule: Rule) -> RuleResult:
     if not case.has_draft_model:
         unknown = "whether the method has a draft model is unknown"
         why = unknown if case.has_draft_model is None else "the method drafts without a model"
-        message = "; ".join(filter(None, (why, accepted)))
-        return RuleResult(Outcome.SKIP, message, first, limit, unit="share")
+        return RuleResult(
+            Outcome.SKIP, "; ".join(filter(None, (why, accepted))), first, limit, unit="share"
+        )
     result = _judge_counted(case, rule, first)
     if result.outcome is not Outcome.FAIL:
         return result
@@ -323,10 +350,9 @@ def _judge_pool(case: Case, _: Rule) -> RuleResult:
             Outcome.SKIP, "the size of the KV cache is not known of both arms", None, limit
         )
     loss = max(0.0, 1.0 - cand / base)
-    most = formatting.limit(limit, "share")
     text = (
         f"the KV cache holds {cand} tokens, {base} on the baseline: "
-        f"{formatting.share(loss, 0)} less (at most {most})"
+        f"{formatting.share(loss, 0)} less (at most {formatting.limit(limit, 'share')})"
     )
     return RuleResult(
         Outcome.FAIL if loss > limit else Outcome.PASS, text, loss, limit, None, 1, "share"
@@ -379,7 +405,7 @@ def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
         or estimate >= limit
     ):
         return alone
-    if not overall.below(limit, strictly=True) or contradicting_stalls(case, threshold):
+    if not overall.below(limit, strictly=True) or contradiction(case, threshold):
         return alone
     text = (
         f"{rule.label} {formatting.ratio(alone.value)} ({threshold.text}); the gain is shown over all cells "

@@ -176,6 +176,31 @@ def test_a_candidate_that_is_faster_at_every_length_passes(seed):
     assert whole_requests(0.5, seed)[0].outcome.value == "pass"
 
 
+def of_factors(factors, seed):
+    """The rule time per token on a quiet GPU after rounds with these times per token, of 48 planned."""
+    blocks = []
+    for number, factor in enumerate(factors):
+        truth = Truth(factor, prompts=2, block_sigma=0.005, request_sigma=0.025)
+        blocks += [replace(b, repeat=number) for b in list(rounds(truth, number + 1, seed))[-1]]
+    analysis = Analysis.of(blocks, PLAIN, rounds=len(factors), planned=48)
+    return next(r for r in assess(analysis).rules if r.rule == "time per token")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_candidate_that_gets_slower_from_round_to_round_passes_no_time_per_token(seed):
+    """0.6x at first, 1.5x in the last planned round; over the first sixteen the mean is 0.7x."""
+    rule = of_factors([0.6 * 2.5 ** (number / 47) for number in range(16)], seed)
+    assert rule.outcome.value == "undecided"
+    assert rule.interval.high < 1
+    assert "it rises over the rounds, by the last planned one to 1." in rule.message
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_steady_gain_and_one_that_grows_pass_at_the_first_look(seed):
+    assert of_factors([0.6] * 8, seed).outcome.value == "pass"
+    assert of_factors([0.8 * 0.97**number for number in range(8)], seed).outcome.value == "pass"
+
+
 def test_stalls_of_the_candidate_alone_are_no_noise_to_trim():
     """Two of thirty rounds with a request of 20 s on the candidate: trimmed, its throughput looks 25 % better."""
     items = []
