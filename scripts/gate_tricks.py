@@ -234,6 +234,19 @@ def short_and_long(pod_gap: float, longer: float) -> Callable[[int], str]:
     return judged
 
 
+def drifting(start: float, end: float, **noise: float) -> Callable[[int], str]:
+    """The time per token goes from ``start`` to ``end`` over the planned rounds."""
+
+    def judged(repetitions: int) -> str:
+        base, (first, later) = gate_noise.measured(truth(tpot=1.0, **noise), 10 * repetitions, 29)
+        factors = np.geomspace(start, end, later.shape[1])[None, :, None]
+        outcomes, used = gate_noise.verdicts(base, (first, later * factors))
+        shares = f"promoted {(outcomes == 1).mean():.1%}, rejected {(outcomes == -1).mean():.1%}"
+        return f"{shares}; {used.mean():.0f} rounds"
+
+    return judged
+
+
 def open_loop(requests: int, count: int) -> Make:
     """12 requests a second; the candidate takes 480 ms instead of 600 and has 4 slots instead of 8."""
 
@@ -788,6 +801,18 @@ TRICKS = (
         "the same without the margin for pods",
         "promoted 20 %",
         short_and_long(0.0, 1.15),
+    ),
+    Trick(
+        "T10",
+        "0.6x at first, 1.5x in the last planned round, side by side",
+        "promoted 69 %",
+        drifting(0.6, 1.5),
+    ),
+    Trick(
+        "T10",
+        "the same on a quiet GPU",
+        "promoted 100 %",
+        drifting(0.6, 1.5, block_sigma=0.01, request_sigma=0.05),
     ),
     Trick(
         "D2",
