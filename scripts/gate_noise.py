@@ -19,7 +19,7 @@ from mpctl.experiment.pairing import STALL
 from mpctl.gate.analysis import STALL_TAIL, SUMS_LEVEL, TRIM, error_left
 from mpctl.gate.assess import FUTILE_FROM, LEAST_CHANCE
 from mpctl.gate.policy import Policy
-from mpctl.gate.rules.figures import TREND_TAIL
+from mpctl.gate.rules.figures import TREND_ERROR
 from mpctl.stats.sequential import FEWEST, FIRST_LOOK, Spending, nominal_levels
 from tests.simulation.measurements import TOKENS, TPOT_MS, Truth, cold_factor, rounds
 
@@ -278,7 +278,7 @@ def rising(values: Array, planned: int, limit: float) -> NDArray[np.bool_]:
     slope = (offsets * places).sum(1) / square
     error = np.sqrt(((offsets - slope[:, None] * places) ** 2).sum(1) / (count - 2) / square)
     end = values.mean(1) + slope * (planned - 1 - (count - 1) / 2)
-    return np.asarray((slope > stdtrit(count - 2, 1 - TREND_TAIL) * error) & (end >= limit))
+    return np.asarray((slope > stdtrit(count - 2, 1 - TREND_ERROR / 2) * error) & (end >= limit))
 
 
 def trimmed(values: Array, trim: float) -> tuple[Array, Array, int]:

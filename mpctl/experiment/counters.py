@@ -381,11 +381,6 @@ class Window(_Counts):
         return _ratio(self.prefix_hits, self.prefix_queries)
 
     @property
-    def prefix_expected_share(self) -> float | None:
-        """Share of the prompts' tokens that the measurement itself put into the prefix cache, 0..1."""
-        return _ratio(self.prefix_expected, self.prefix_queries)
-
-    @property
     def position_rates(self) -> tuple[float, ...]:
         """Share of drafts whose token at position i was accepted, position 0 first."""
         return tuple(p / self.drafts for p in self.per_position) if self.drafts else ()

@@ -25,15 +25,7 @@ from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, judge_es
 from mpctl.stats.confidence import Interval, trend_of
 from mpctl.stats.sequential import FEWEST, rounds_to_show
 
-<<<<<<< HEAD
-=======
-_BLOCK = (
-    16  # tokens of a block of the prefix cache; a head computes the last one that matches again
-)
-TREND_TAIL = (
-    0.3  # error of the slope of the time per token, which leaves a verdict open and rejects nothing
-)
->>>>>>> 96c1dbb3 (A time per token that rises over the rounds to no gain holds a promotion open, and rejects nothing)
+TREND_ERROR = 0.6  # two-sided, of the slope of the time per token, which leaves a verdict open and rejects nothing
 _ANSWERS_KEPT = "suffix_decoding_max_cached_requests"
 
 
@@ -142,7 +134,7 @@ def contradiction(case: Case, threshold: Threshold) -> str:
     if (
         threshold.rule.over_all_cells
         and not case.analysis.overall
-        and (line := trend_of(figure.values, 2 * TREND_TAIL))
+        and (line := trend_of(figure.values, TREND_ERROR))
     ):
         end = math.exp(line[1] + line[0] * (case.analysis.planned - 1))
         if end >= threshold.limit:
@@ -234,10 +226,13 @@ def _explained(c: Comparison) -> bool:
 
 def _surplus(arm: ArmSummary) -> tuple[float, str] | None:
     """The share of an arm's prompt tokens whose hits no prompt of the measurement explains, and that in words."""
-    held = arm.window.prefix_hit_share if arm.window else None
-    expected = arm.window.prefix_expected_share if arm.window else None
-    if held is None or expected is None:
+    window = arm.window
+    if window is None or not window.prefix_queries or window.prefix_expected is None:
         return None
+    held, expected = (
+        (count or 0.0) / window.prefix_queries
+        for count in (window.prefix_hits, window.prefix_expected)
+    )
     text = (
         f"the prefix cache held {formatting.share(held, 0)} of the {arm.arm}'s prompt tokens, the prompts measured "
         f"here explain {formatting.share(expected, 0)}"
