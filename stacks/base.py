@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -57,8 +58,29 @@ class Plan:
         """Addresses of the cluster's network."""
         return self.existing.cidr if self.existing else self.settings.network.cidr
 
+    @property
+    def location(self) -> str:
+        """The region; on Google Cloud behind the project, since a project has clusters in many regions and a region
+        clusters of many projects."""
+        whole = f"{self.project}-{self.cluster.region}" if self.project else self.cluster.region
+        return re.sub(r"[^a-z0-9-]", "-", whole)
+
     def stack(self, layer: str) -> str:
+        """The stack's id."""
+        return f"{self.cluster.name}-{self.settings.name}-{self.location}-{layer}"
+
+    def key(self, layer: str) -> str:
+        """The name of the stack's state in the backend: two environments, or two places, never share one."""
+        return f"{self.settings.name}/{self.location}/{self.cluster.name}-{layer}"
+
+    def former_key(self, layer: str) -> str:
+        """The same before environment and place were part of it; `scripts/deploy --move-state` reads it."""
         return f"{self.cluster.name}-{layer}"
+
+    @property
+    def first_layer(self) -> str:
+        """The first layer that is built; an existing cluster has none of its own."""
+        return "platform" if self.existing and self.existing.cluster else "cluster"
 
     def provider_version(self, name: str) -> str:
         return self.settings.providers.get(name) or self.versions.provider(name)
@@ -70,7 +92,34 @@ class Stack(core.TerraformStack):
     def __init__(self, scope: Construct, plan: Plan, layer: str) -> None:
         super().__init__(scope, plan.stack(layer))
         self.plan = plan
-        backends.use(self, plan.settings.backend, plan.stack(layer))
+        backends.use(self, plan.settings.backend, plan.key(layer))
+        self.owner()
+
+    def owner(self) -> None:
+        """Keep the cluster's name in the state, and refuse every plan in which the state has another one.
+
+        ``ignore_changes`` leaves the name of the first apply in place, whatever the configuration says, so the
+        condition compares the state with the configuration before anything is changed. A destroy evaluates none.
+        """
+        builder.resource(
+            self,
+            "terraform_data",
+            "owner",
+            input=self.plan.name,
+            lifecycle={
+                "ignore_changes": ["input"],
+                "postcondition": [self.belongs("self.input")],
+            },
+        )
+
+    def belongs(self, found: str) -> dict[str, str]:
+        """The condition that the expression *found* is this cluster's name."""
+        name = self.plan.name
+        return {
+            "condition": f'${{{found} == "{name}"}}',
+            "error_message": f"The state belongs to the cluster ${{{found}}}, and this stack is of {name}. "
+            "Nothing was changed. Set backend.prefix (or backend.path), or the environment's name, to one of its own.",
+        }
 
     def cloud_provider(self) -> None:
         """The cloud of this cluster, tagging everything it makes."""
@@ -107,9 +156,11 @@ class Stack(core.TerraformStack):
         existing = self.plan.existing
         if existing and existing.cluster:
             return self.outputs_of_existing(existing.cluster, existing.model_volume or "")
-        backends.remote(
-            self, self.plan.settings.backend, self.plan.stack(layer)
-        ).override_logical_id(layer)
+        state = backends.remote(self, self.plan.settings.backend, self.plan.key(layer))
+        state.override_logical_id(layer)
+        state.add_override(
+            "lifecycle", {"postcondition": [self.belongs("self.outputs.cluster_name")]}
+        )
         return {
             name: Reference(f"${{data.terraform_remote_state.{layer}.outputs.{name}}}")
             for name in OUTPUTS

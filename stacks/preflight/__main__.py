@@ -12,7 +12,8 @@ import datetime as dt
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from infra.aws.policies import deployer
 from mpctl.errors import MpctlError, Refused, Undecided
@@ -21,12 +22,17 @@ from stacks.main import load_fleet, load_settings, plans
 from stacks.preflight.checks import Finding, Outcome, assess
 from stacks.preflight.costs import costs, lines
 from stacks.preflight.facts import AccountFacts
-
-Readers = Mapping[str, Callable[[Plan], AccountFacts]]
+from stacks.states import owners
 
 
 def read(plan: Plan) -> AccountFacts:
-    """The account of a cluster's cloud."""
+    """The account of a cluster's cloud, and whose state is where the deploy would keep its own."""
+    found = read_account(plan)
+    owner, former = owners(plan)
+    return replace(found, owner=owner, former_owner=former)
+
+
+def read_account(plan: Plan) -> AccountFacts:
     if plan.cluster.provider == "EKS":
         from stacks.preflight.aws import read_aws
 

@@ -44,9 +44,14 @@ def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
             f"no cluster {plan.name} found",
             "check existing in the environment",
         )
-        return (Finding("credentials", Outcome.OK, facts.identity), made if exists else gone)
+        return (
+            Finding("credentials", Outcome.OK, facts.identity),
+            *_state(plan, facts),
+            made if exists else gone,
+        )
     return (
         Finding("credentials", Outcome.OK, facts.identity),
+        *_state(plan, facts),
         *_zones(plan, facts),
         *_offerings(plan, facts),
         *_gpu_quota(plan, facts),
@@ -58,6 +63,34 @@ def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
         *_apis(facts),
         *_rights(facts),
     )
+
+
+def _state(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
+    """The state is this cluster's, and not left behind under the key of earlier versions."""
+    key = plan.key(plan.first_layer)
+    if facts.owner is None or facts.former_owner is None:
+        yield Finding(
+            "state",
+            Outcome.UNKNOWN,
+            f"{key} could not be read",
+            "check backend, and your right to read it; it is read by terraform or tofu",
+        )
+    elif facts.owner not in ("", plan.name):
+        yield Finding(
+            "state",
+            Outcome.FAIL,
+            f"{key} belongs to {facts.owner}, not to {plan.name}",
+            "set backend.prefix or backend.path, or the environment's name, to one of its own",
+        )
+    elif not facts.owner and facts.former_owner == plan.name:
+        yield Finding(
+            "state",
+            Outcome.FAIL,
+            f"{plan.name} has its state under the former key {plan.former_key(plan.first_layer)}",
+            "scripts/deploy --move-state moves it; without that a second cluster would be made",
+        )
+    else:
+        yield Finding("state", Outcome.OK, key)
 
 
 def cluster_zones(plan: Plan) -> tuple[str, ...]:

@@ -28,7 +28,9 @@ class AccountFacts:
     (gpu, gpu-total, network, address); ``taken``: names that the deploy would make and that exist already;
     ``apis_off``: services of Google Cloud that are not enabled; ``denied``: rights that a deploy needs and the identity
     lacks, None where they could not be asked; ``image_moves``: node groups of EKS that a deploy gives other images,
-    each with the release it has and the one it gets.
+    each with the release it has and the one it gets; ``owner`` and ``former_owner``: the cluster that the state names
+    which this deploy would use, and the one under the key of earlier versions: "" without one, None where it could not
+    be read.
     """
 
     identity: str
@@ -39,3 +41,5 @@ class AccountFacts:
     apis_off: tuple[str, ...] | None = ()
     denied: tuple[str, ...] | None = ()
     image_moves: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    owner: str | None = ""
+    former_owner: str | None = ""

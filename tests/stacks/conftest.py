@@ -65,7 +65,7 @@ def production(folder: Path) -> dict[str, str]:
 
 
 def synthesise(environ: dict[str, str], today: dt.date = TODAY) -> dict[str, Any]:
-    """Every stack of both example clusters, by name."""
+    """Every stack of both example clusters, by cluster and layer."""
     from infra import core
     from stacks.main import build, load_fleet, load_settings, plans
     from stacks.settings import LAYERS
@@ -74,8 +74,8 @@ def synthesise(environ: dict[str, str], today: dt.date = TODAY) -> dict[str, Any
     app = core.Testing.app()
     entries = {}
     for plan in plans(environ, settings, load_fleet(environ, ROOT), today):
-        for stack in build(app, plan, LAYERS):
-            entries[stack.node.id] = clean(json.loads(core.Testing.synth(stack)))
+        for layer, stack in zip(LAYERS, build(app, plan, LAYERS), strict=True):
+            entries[f"{plan.cluster.name}-{layer}"] = clean(json.loads(core.Testing.synth(stack)))
     return entries
 
 

@@ -64,9 +64,11 @@ def for_provider_5(stack: dict[str, Any]) -> dict[str, Any]:
 
 
 class Terraform:
-    """Terraform in a folder with one stack, taking providers from the mirror only."""
+    """Terraform in a folder with one stack, taking providers from the mirror only; *own*: with its own backend."""
 
-    def __init__(self, binary: str, folder: Path, document: dict[str, Any]) -> None:
+    def __init__(
+        self, binary: str, folder: Path, document: dict[str, Any], *, own: bool = False
+    ) -> None:
         self.binary = binary
         self.folder = folder
         config = folder / "terraform.rc"
@@ -74,7 +76,8 @@ class Terraform:
             f'provider_installation {{\n  filesystem_mirror {{ path = "{MIRROR}" }}\n}}\n', "utf-8"
         )
         local = {"local": {"path": str(folder / "terraform.tfstate")}}
-        body = {**document, "terraform": {**document["terraform"], "backend": local}}
+        backend = document["terraform"]["backend"] if own else local
+        body = {**document, "terraform": {**document["terraform"], "backend": backend}}
         (folder / "cdk.tf.json").write_text(json.dumps(body, indent=1), "utf-8")
         self.environment = {
             **os.environ,

@@ -162,7 +162,7 @@ def test_the_layers_are_applied_in_order_without_the_cli(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     layers = ("cluster", "platform", "serving")
     expected = [
-        f"eks-l4-single-{layer} {call}"
+        f"eks-l4-single-dev-us-west-2-{layer} {call}"
         for layer in layers
         for call in ("init -input=false", "apply -auto-approve")
     ]
