@@ -50,21 +50,6 @@ if TYPE_CHECKING:
     )
 else:
     _core = importlib.import_module(NAME)
-    App = _core.App
-    DataTerraformRemoteStateGcs = _core.DataTerraformRemoteStateGcs
-    DataTerraformRemoteStateLocal = _core.DataTerraformRemoteStateLocal
-    DataTerraformRemoteStateS3 = _core.DataTerraformRemoteStateS3
-    GcsBackend = _core.GcsBackend
-    LocalBackend = _core.LocalBackend
-    S3Backend = _core.S3Backend
-    TerraformDataSource = _core.TerraformDataSource
-    TerraformElement = _core.TerraformElement
-    TerraformOutput = _core.TerraformOutput
-    TerraformProvider = _core.TerraformProvider
-    TerraformRemoteState = _core.TerraformRemoteState
-    TerraformResource = _core.TerraformResource
-    TerraformStack = _core.TerraformStack
-    Testing = _core.Testing
 
 __all__ = [
     "CORES",
@@ -86,3 +71,6 @@ __all__ = [
     "Testing",
     "chosen",
 ]
+
+if not TYPE_CHECKING:
+    globals().update({name: getattr(_core, name) for name in __all__ if name not in globals()})

@@ -1,9 +1,13 @@
-"""Values of the charts, as plain functions: what differs from a chart's default, and why."""
+"""Values of the charts: those of chart_values.yaml, with what depends on the cluster and its environment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from stacks.clouds import Cloud
 from stacks.services.objects import UID
@@ -15,64 +19,51 @@ PROMETHEUS = "http://kube-prometheus-stack-prometheus.monitoring.svc"
 GATEWAY = "kserve/kserve-ingress-gateway"
 
 
+@cache
+def written() -> dict[str, Values]:
+    """Chart -> its values in the file."""
+    found: dict[str, Values] = yaml.safe_load(
+        Path(__file__).with_suffix(".yaml").read_text("utf-8")
+    )
+    return found
+
+
+def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> Values:
+    """*values* with *more* in it, mapping by mapping."""
+    both = {name: merged(values[name], more[name]) for name in values.keys() & more.keys()}
+    return {**values, **more, **both}
+
+
 def cert_manager() -> Values:
-    # Kept on uninstall: certificates of KServe's webhooks outlive a chart that is replaced.
-    return {"crds": {"enabled": True, "keep": True}}
+    return written()["cert_manager"]
 
 
 def prometheus_stack(
     log_days: int, storage_class: str, cloud: Cloud, monitoring: Monitoring
 ) -> Values:
-    made: Values = {}
-    if monitoring.alertmanager_secret:
-        # The chart's own configuration sends every alert to a receiver called "null".
-        made["alertmanager"] = {
-            "alertmanagerSpec": {
-                "useExistingSecret": True,
-                "configSecret": monitoring.alertmanager_secret,
-            }
-        }
-    return made | {
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": storage_class,
+        "resources": {"requests": {"storage": f"{monitoring.storage_gb}Gi"}},
+    }
+    server: Values = {
+        "retention": f"{min(log_days, 30)}d",
+        # A full disk stops Prometheus, and with it the autoscaler.
+        "retentionSize": f"{monitoring.storage_gb * 9 // 10}GiB",
+        "storageSpec": {"volumeClaimTemplate": {"spec": claim}},
+    }
+    if stores := monitoring.remote_write:
+        server["remoteWrite"] = [remote_write(one) for one in stores]
+    made: Values = {
         # GKE serves DNS with kube-dns, which has no such port; its target would be down for ever.
         "coreDns": {"enabled": cloud.core_dns},
-        # The control plane is the cloud's: these targets would be down for ever and their alerts would
-        # always fire.
-        **{
-            name: {"enabled": False}
-            for name in ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")
-        },
-        "prometheus": {
-            "prometheusSpec": {
-                "retention": f"{min(log_days, 30)}d",
-                # A full disk stops Prometheus, and with it the autoscaler.
-                "retentionSize": f"{monitoring.storage_gb * 9 // 10}GiB",
-                **(
-                    {"remoteWrite": [remote_write(one) for one in stores]}
-                    if (stores := monitoring.remote_write)
-                    else {}
-                ),
-                # PodMonitors and rules of services come from the serving layer, not from this chart.
-                "podMonitorSelectorNilUsesHelmValues": False,
-                "serviceMonitorSelectorNilUsesHelmValues": False,
-                "ruleSelectorNilUsesHelmValues": False,
-                "storageSpec": {
-                    "volumeClaimTemplate": {
-                        "spec": {
-                            "accessModes": ["ReadWriteOnce"],
-                            "storageClassName": storage_class,
-                            "resources": {"requests": {"storage": f"{monitoring.storage_gb}Gi"}},
-                        }
-                    }
-                },
-            }
-        },
-        # Null takes away the chart's well-known password; Grafana's own chart then generates one into a
-        # Secret.
-        "grafana": {
-            "adminPassword": None,
-            "sidecar": {"dashboards": {"enabled": True, "searchNamespace": "ALL"}},
-        },
+        "prometheus": {"prometheusSpec": server},
     }
+    if secret := monitoring.alertmanager_secret:
+        # The chart's own configuration sends every alert to a receiver called "null".
+        own = {"useExistingSecret": True, "configSecret": secret}
+        made["alertmanager"] = {"alertmanagerSpec": own}
+    return merged(written()["prometheus_stack"], made)
 
 
 def remote_write(store: RemoteWrite) -> Values:
@@ -84,107 +75,44 @@ def remote_write(store: RemoteWrite) -> Values:
 
 
 def dra_driver(cloud: Cloud, tolerations: list[Mapping[str, str]]) -> Values:
-    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    return {
+    return written()["dra_driver"] | {
         "nvidiaDriverRoot": cloud.driver_root,
-        # Without the override the chart publishes no GPUs (chart 0.4), and every claim stays pending.
-        "gpuResourcesEnabledOverride": True,
-        "resources": {"gpus": {"enabled": True}, "computeDomains": {"enabled": False}},
-        "kubeletPlugin": {"tolerations": [gpu, *tolerations]},
+        "kubeletPlugin": {"tolerations": tolerations},
     }
 
 
 def dcgm_exporter(cloud: Cloud, tolerations: list[Mapping[str, str]]) -> Values:
     """Temperature, errors, memory and load of every GPU. It reads all GPUs of a node without a claim."""
-    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    values: Values = {
-        "nodeSelector": {"nvidia.com/gpu.present": "true"},
-        "tolerations": [gpu, *tolerations],
-        # Names the pod that holds a GPU by a claim; the kubelet's list knows the device plugin's only.
-        "kubernetesDRA": {"enabled": True},
-        # `pod` and `namespace` are those of the pod that holds the GPU, not the exporter's own.
-        "serviceMonitor": {"enabled": True, "honorLabels": True},
-        "resources": {
-            "requests": {"cpu": "100m", "memory": "256Mi"},
-            "limits": {"cpu": "500m", "memory": "1Gi"},
-        },
-    }
-    # What the chart has by default, and the node images count on it: without SYS_ADMIN no container gets GPUs but by a
-    # claim (EKS images since v20260423, awslabs/amazon-eks-ami #2706).
-    values["securityContext"] = {
-        "runAsNonRoot": False,
-        "runAsUser": 0,
-        "capabilities": {"add": ["SYS_ADMIN"]},
-    }
+    values = written()["dcgm_exporter"] | {"tolerations": tolerations}
     if cloud.driver_on_host:
-        counters = "/etc/dcgm-exporter/default-counters.csv"  # the chart's own mount, which a list replaces
-        values |= {
-            "securityContext": {"privileged": True},
-            "extraHostVolumes": [{"name": "driver", "hostPath": cloud.driver_root}],
-            "extraVolumeMounts": [
-                {
-                    "name": "exporter-metrics-volume",
-                    "mountPath": counters,
-                    "subPath": "default-counters.csv",
-                },
-                {"name": "driver", "mountPath": "/usr/local/nvidia", "readOnly": True},
-            ],
-        }
+        volumes = [{"name": "driver", "hostPath": cloud.driver_root}]
+        values |= written()["dcgm_exporter_with_the_driver_of_the_host"]
+        values["extraHostVolumes"] = volumes
     return values
 
 
 def node_feature_discovery(tolerations: list[Mapping[str, str]]) -> Values:
-    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
-    return {
-        "worker": {
-            # Without it no worker runs on the very nodes whose devices are to be found.
-            "tolerations": [gpu, *tolerations],
-            # The DRA driver's affinity asks for pci-10de.present; NFD's default writes the class into the name.
-            "config": {"sources": {"pci": {"deviceLabelFields": ["vendor"]}}},
-        }
-    }
+    # Without the tolerations no worker runs on the very nodes whose devices are to be found.
+    return merged(written()["node_feature_discovery"], {"worker": {"tolerations": tolerations}})
 
 
 def kserve_resources(version: str, downloader_memory: str, gateway: Gateway) -> Values:
-    hosts = {"domain": gateway.domain} if gateway.domain else {}
-    return {
-        "kserve": {
-            "version": version,
-            "controller": {
-                # The chart's default is Knative.
-                "deploymentMode": "Standard",
-                "gateway": {
-                    # Of the addresses that KServe writes into a service's status and into its routes.
-                    **hosts,
-                    "urlScheme": "https" if gateway.tls else "http",
-                    "ingressGateway": {
-                        "enableGatewayApi": True,
-                        "kserveGateway": GATEWAY,
-                        "createGateway": False,
-                    },
-                },
-            },
-            "storage": {
-                # Switches on oci://; oci+native:// needs no switch. The chart of 0.20 passes neither of the newer
-                # settings (enableOciModelSupport, ociModelMode) on to the ConfigMap.
-                "enableModelcar": True,
-                # Modelcar containers run as the user of the server, so that it may read the other's files.
-                "uidModelcar": UID,
-                # The chart's 1 GiB ends the download of a model of 14 GB (kserve #5162, #5326): eight ranges of a file
-                # are held in memory at once (kserve pkg/utils/storage.go at v0.20.0).
-                "resources": {
-                    "requests": {"cpu": "500m", "memory": "1Gi"},
-                    "limits": {"cpu": "2", "memory": downloader_memory},
-                },
-                # The chart's own context for downloads lacks the profile that `restricted` asks for.
-                "containerSecurityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-            },
-        }
+    # Of the addresses that KServe writes into a service's status and into its routes.
+    addresses: Values = {"urlScheme": "https" if gateway.tls else "http"}
+    if gateway.domain:
+        addresses["domain"] = gateway.domain
+    storage = {
+        # Modelcar containers run as the user of the server, so that it may read the other's files.
+        "uidModelcar": UID,
+        "resources": {"limits": {"memory": downloader_memory}},
     }
+    controller = {"gateway": {**addresses, "ingressGateway": {"kserveGateway": GATEWAY}}}
+    own = {"version": version, "controller": controller, "storage": storage}
+    return merged(written()["kserve_resources"], {"kserve": own})
 
 
 def kserve_runtimes() -> Values:
-    return {"kserve": {"servingruntime": {"enabled": True}, "llmisvcConfigs": {"enabled": False}}}
+    return written()["kserve_runtimes"]
 
 
 def prometheus_adapter(rules: Mapping[str, Any]) -> Values:
@@ -193,35 +121,8 @@ def prometheus_adapter(rules: Mapping[str, Any]) -> Values:
 
 
 def cluster_autoscaler(cluster: str, region: str, image: str) -> Values:
-    return {
-        "cloudProvider": "aws",
+    return written()["cluster_autoscaler"] | {
         "awsRegion": region,
         "autoDiscovery": {"clusterName": cluster},
         "image": {"tag": image},
-        "rbac": {
-            # The name that the Pod Identity association of the cluster layer is for.
-            "serviceAccount": {"create": True, "name": "cluster-autoscaler"},
-            # Simulating a claim needs to read what can be claimed; the chart's own rules may lag behind the
-            # image.
-            "additionalRules": [
-                {
-                    "apiGroups": ["resource.k8s.io"],
-                    "resources": [
-                        "deviceclasses",
-                        "resourceclaims",
-                        "resourceclaimtemplates",
-                        "resourceslices",
-                    ],
-                    "verbs": ["get", "list", "watch"],
-                }
-            ],
-        },
-        "extraArgs": {
-            "enable-dynamic-resource-allocation": True,
-            "expander": "least-waste",
-            "skip-nodes-with-system-pods": False,
-            # A GPU node is minutes old before its ResourceSlice appears (autoscaler #7530 saw ten).
-            "max-node-provision-time": "25m",
-            "scale-down-unneeded-time": "15m",
-        },
     }

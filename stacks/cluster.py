@@ -13,7 +13,7 @@ from infra.gcp import network as gcp_network
 from infra.gcp import pools as gcp_pools
 from stacks.base import Plan, Stack, labels
 from stacks.fleet import InferenceCluster, NodePool, Taint
-from stacks.machines import machines
+from stacks.machines import longest_drain_s, machines
 from stacks.settings.environment import Network
 from stacks.settings.maintenance import Maintenance, stamp
 
@@ -117,6 +117,7 @@ class EksCluster(Stack):
             subnets=[subnet["id"] for subnet in network.fixed],
             gpu=False,
             image_release=settings.eks_image,
+            drain_s=longest_drain_s(settings),
             disk_key=settings.disk_keys.eks,
             tags=self.plan.tags,
         )
@@ -141,6 +142,7 @@ class EksCluster(Stack):
             on_demand_reservation=self.plan.settings.reservations.get(pool.name),
             image_release=self.plan.settings.eks_image,
             surge=self.plan.settings.surge,
+            drain_s=longest_drain_s(self.plan.settings),
             disk_key=self.plan.settings.disk_keys.eks,
             tags=self.plan.tags,
         )
@@ -277,6 +279,7 @@ class GkeCluster(Stack):
                 settings.system.minimum, min(gcp_pools.ZONES_OF_A_REGION, settings.system.maximum)
             ),
             zones=settings.network.zones,
+            drain_s=longest_drain_s(settings),
             disk_key=settings.disk_keys.gke,
             resource_labels=labels(self.plan.tags),
         )
@@ -299,6 +302,7 @@ class GkeCluster(Stack):
                 reservation=settings.reservations.get(pool.name),
                 flex_start=pool.name in settings.flex_start,
                 surge=settings.surge,
+                drain_s=longest_drain_s(settings),
                 disk_key=settings.disk_keys.gke,
                 location_policy=settings.location_policy,
                 labels={POOL_LABEL: pool.name},

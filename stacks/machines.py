@@ -16,7 +16,7 @@ import yaml
 
 from mpctl.errors import InputError
 from stacks.fleet import InferenceCluster, NodePool
-from stacks.services.values import Service
+from stacks.services.values import Service, end_s
 from stacks.settings import Settings
 
 FILE = Path(__file__).with_suffix(".yaml")
@@ -156,16 +156,39 @@ def require_capacity(settings: Settings, cluster: InferenceCluster) -> None:
             )
 
 
-def require_services_fit(settings: Settings, cluster: InferenceCluster) -> None:
-    """Refuse a service that no node of the cluster can run.
+def longest_drain_s(settings: Settings) -> int:
+    """How long the slowest pod takes to end."""
+    return max((end_s(service) for service in settings.services), default=0)
+
+
+def limited_services(settings: Settings, cluster: InferenceCluster) -> tuple[Service, ...]:
+    """The services with all limits that their environment leaves open, see :func:`limited`.
 
     Raises:
-        InputError: names file, line and field of the service.
+        InputError: names file, line and field of a service that no node can run, or whose ``min`` pods find no GPU
+            beside those of the services before it and the spare nodes.
     """
+    gpus = gpus_of(cluster)
+    made = []
+    taken = settings.spare_nodes * min(p.hardware.accelerator_count for p in cluster.pools)
     for service in settings.services:
         require_selectors(service)
         require_fits(service, cluster)
-        limited(service, cluster)
+        made.append(limited(service, cluster, len(settings.services)))
+        taken += service.autoscaling.minimum * service.gpus
+        if taken > gpus:
+            raise service.place.error(
+                f"the services up to {service.name} and {settings.spare_nodes} spare nodes keep {taken} GPUs at least, "
+                f"and the pools of {cluster.name} have {gpus}",
+                "autoscaling.min",
+                "lower min or gpu.spare_nodes, or raise maxNodeCount in the fleet manifest",
+            )
+    return tuple(made)
+
+
+def gpus_of(cluster: InferenceCluster) -> int:
+    """GPUs of a cluster at full size."""
+    return sum(pool.maximum * pool.hardware.accelerator_count for pool in cluster.pools)
 
 
 def require_fits(service: Service, cluster: InferenceCluster) -> None:
@@ -193,10 +216,10 @@ def require_fits(service: Service, cluster: InferenceCluster) -> None:
         )
 
 
-def limited(service: Service, cluster: InferenceCluster) -> Service:
-    """The service with the most pods that its autoscaler may order and the limits of its engine: as set, else as many
-    as the pools have GPUs for, and three quarters of its GPUs' share of the smallest node that may run it; the rest is
-    the node's own and of what else runs there.
+def limited(service: Service, cluster: InferenceCluster, services: int) -> Service:
+    """The service with the most pods that its autoscaler may order and the limits of its engine: as set, else its share
+    of the pods that the pools have GPUs for, all *services* alike, and three quarters of its GPUs' share of the
+    smallest node that may run it; the rest is the node's own and of what else runs there.
 
     Raises:
         InputError: a limit is more than the pools have GPUs for.
@@ -217,9 +240,10 @@ def limited(service: Service, cluster: InferenceCluster) -> Service:
         for node in (machines()[cluster.provider][pool.hardware.machine] for pool in cluster.pools)
         if node.gpus >= service.gpus
     ]
+    share = max(scaling.minimum, room // services)
     return replace(
         service,
-        autoscaling=replace(scaling, maximum=scaling.maximum or room),
+        autoscaling=replace(scaling, maximum=scaling.maximum or share),
         cpus=service.cpus or max(1, min(cpus for cpus, _ in shares) * 3 // 4),
         memory_gib=service.memory_gib or max(1, min(memory for _, memory in shares) * 3 // 4),
     )

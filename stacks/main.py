@@ -27,7 +27,7 @@ from mpctl.errors import InputError, MpctlError
 from stacks.base import Plan, Stack
 from stacks.cluster import EksCluster, GkeCluster
 from stacks.fleet import Fleet, InferenceCluster, read_fleet
-from stacks.machines import require_capacity, require_machines, require_services_fit
+from stacks.machines import limited_services, require_capacity, require_machines
 from stacks.platform import Platform
 from stacks.serving import Serving, require_one_node
 from stacks.settings import LAYERS, Budget, Settings, read_settings
@@ -138,7 +138,7 @@ def plans(
         require_partition(cluster)
         require_machines(cluster)
         require_capacity(settings, cluster)
-        require_services_fit(settings, cluster)
+        limited_services(settings, cluster)
         require_way_out(cluster, settings, layers)
         if (
             settings.eks_image

@@ -17,7 +17,7 @@ from mpctl.methods.preflight.drain import ANSWER_S
 from stacks import chart_values
 from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
-from stacks.machines import limited
+from stacks.machines import limited_services
 from stacks.manifests import AUTOSCALING, MONITORING, Document, address, from_folders, manifest
 from stacks.services import inference_service, service_documents
 from stacks.services.documents import named
@@ -73,7 +73,7 @@ def pod_security(plan: Plan) -> dict[str, str]:
 def documents(plan: Plan) -> list[Document]:
     """All documents of the layer, in the order a person would apply them."""
     settings = plan.settings
-    services = tuple(limited(service, plan.cluster) for service in settings.services)
+    services = limited_services(settings, plan.cluster)
     version = plan.versions.chart("kserve-resources").version
     for service in services:
         require_kserve(service, version)
@@ -130,6 +130,6 @@ def gateway(plan: Plan) -> list[Document]:
 def example_services(plan: Plan) -> list[Document]:
     """The KServe objects that fit this layer, for people to start from."""
     mirror, namespace = plan.settings.mirror, plan.settings.namespace
-    services = [limited(service, plan.cluster) for service in plan.settings.services]
+    services = limited_services(plan.settings, plan.cluster)
     mirrored = [replace(service, image=mirror.image(service.image)) for service in services]
     return [inference_service(service, namespace) for service in mirrored]

@@ -11,62 +11,61 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from mpctl.errors import InputError, MpctlError, Refused
 from stacks import backends
 from stacks.base import Plan
 from stacks.main import load_fleet, load_settings, own_layers, plans, wanted_layers
+from stacks.preflight.facts import AccountFacts
 from stacks.settings import LAYERS
 
 MINUTES = 10
+POOLS = ("aws_eks_node_group", "google_container_node_pool")
 State = Mapping[str, Any]
 
 
 class Terraform:
-    """Terraform in a folder with a backend and nothing else, so that it needs no provider."""
+    """Terraform in a folder with a backend and nothing else."""
 
     def __init__(self, folder: str, environ: Mapping[str, str] = os.environ) -> None:
-        found = (
-            environ.get("TERRAFORM_BINARY_NAME")
-            or shutil.which("terraform")
-            or shutil.which("tofu")
-        )
+        found = environ.get("TERRAFORM_BINARY_NAME") or which("terraform") or which("tofu")
         if not found:
             raise InputError(
                 "terraform not found", hint="install Terraform 1.10 or OpenTofu 1.10 or later"
             )
-        self.binary, self.folder = found, folder
+        self.binary, self.folder = found, Path(folder)
         self.environ = {**environ, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
 
-    def use(self, plan: Plan, key: str, *arguments: str) -> None:
-        """Initialise the backend with *key*."""
-        backend = plan.settings.backend
-        body = {"terraform": {"backend": {backend.type: backends.document(backend, key)}}}
-        Path(self.folder, "main.tf.json").write_text(json.dumps(body), "utf-8")
-        self.run(key, "init", "-input=false", *arguments)
-
-    def pull(self, plan: Plan, key: str) -> State:
-        """The state under *key*; empty without one."""
-        self.use(plan, key, "-reconfigure")
-        text = self.run(key, "state", "pull").strip()
-        return dict(json.loads(text)) if text else {}
-
-    def run(self, key: str, *arguments: str) -> str:
-        """What Terraform prints.
+    def pull(self, plan: Plan, key: str, *arguments: str) -> State:
+        """The state under *key*; empty without one. With ``-migrate-state`` the one that was read before comes there.
 
         Raises:
-            Refused: with Terraform's own words.
+            Refused: it cannot be read, in Terraform's own words.
         """
-        done = subprocess.run(
-            [self.binary, *arguments, *(["-no-color"] if arguments[0] == "init" else [])],
+        backend = plan.settings.backend
+        body = {"terraform": {"backend": {backend.type: backends.document(backend, key)}}}
+        (self.folder / "main.tf.json").write_text(json.dumps(body), "utf-8")
+        # init prepares the backend first; then it looks for the providers of the state's resources, hundreds of
+        # megabytes that no copy needs. In an empty folder it finds none and ends with an error; only the pull decides.
+        (none := self.folder / "none").mkdir(exist_ok=True)
+        how = arguments or ("-reconfigure",)
+        started = self.run("init", "-input=false", f"-plugin-dir={none}", "-no-color", *how)
+        done = self.run("state", "pull")
+        if done.returncode:
+            raise Refused(f"the state {key}: {(started.stderr or done.stderr).strip()}")
+        return dict(json.loads(done.stdout)) if done.stdout.strip() else {}
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self.binary, *arguments],
             cwd=self.folder,
             env=self.environ,
             capture_output=True,
@@ -74,9 +73,6 @@ class Terraform:
             timeout=MINUTES * 60,
             check=False,
         )
-        if done.returncode:
-            raise Refused(f"the state {key}: {done.stderr.strip() or done.stdout.strip()}")
-        return done.stdout
 
 
 def owner(state: State) -> str:
@@ -88,19 +84,18 @@ def owner(state: State) -> str:
     return str(named)
 
 
-def owners(plan: Plan) -> tuple[str | None, str | None]:
-    """The cluster that the plan's state names, and, where there is no state yet, the one under the former key; None for
-    what cannot be read.
-    """
+def read_state(plan: Plan, facts: AccountFacts) -> AccountFacts:
+    """*facts* with what the plan's state says, and, where there is none yet, the one under the former key."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             terraform = Terraform(folder)
             state = terraform.pull(plan, plan.key(plan.first_layer))
             # A state that was moved and then destroyed leaves its copy under the former key.
             former = {} if state else terraform.pull(plan, plan.former_key(plan.first_layer))
-            return owner(state), owner(former)
     except MpctlError:
-        return None, None
+        return replace(facts, owner=None)
+    pools = [one["name"] for one in state.get("resources", ()) if one["type"] in POOLS]
+    return replace(facts, owner=owner(state), former_owner=owner(former), pools=tuple(pools))
 
 
 @dataclass(frozen=True)
@@ -146,13 +141,10 @@ def shown(move: Move) -> str:
 
 def move_state(move: Move, terraform: Terraform) -> None:
     """Copy one state to its new key, and read it back."""
-    terraform.use(move.plan, move.old, "-reconfigure")
-    terraform.use(move.plan, move.new, "-migrate-state", "-force-copy")
-    found = len(terraform.pull(move.plan, move.new).get("resources", ()))
-    if found != move.resources:
-        raise Refused(
-            f"the state {move.new} has {found} resources after the move, {move.old} has {move.resources}"
-        )
+    old = terraform.pull(move.plan, move.old)
+    new = terraform.pull(move.plan, move.new, "-migrate-state", "-force-copy")
+    if new.get("resources") != old["resources"]:
+        raise Refused(f"the state {move.new} is not {move.old} after the move; nothing was removed")
 
 
 def main(arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> int:

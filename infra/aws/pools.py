@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from constructs import Construct
 
 from infra.builder import Element, data, resource
+from infra.pools import EFFECTS, GPU_TAINT, timeouts
 from mpctl.errors import InputError
 
 GPU_IMAGE = "AL2023_x86_64_NVIDIA"
@@ -27,7 +28,6 @@ RELEASES = {
 # 3000 IOPS, which are included, carry up to 750 MB/s (EBS user guide, "General Purpose SSD volumes").
 GPU_DISK_MB_S = 500
 PRESENT = {"nvidia.com/gpu.present": "true"}
-GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
 # The condition of a short DCGM outage, or of one while the node boots, is never cleared, and repair would replace a
 # sound node after ten minutes (aws/eks-node-monitoring-agent #266). Faults of a GPU itself have reasons of their own.
 NOT_REPAIRED = {
@@ -36,12 +36,10 @@ NOT_REPAIRED = {
     "min_repair_wait_time_mins": 10,
     "repair_action": "NoAction",
 }
+DRAIN_LIMIT_S = (
+    15 * 60
+)  # of a version update; a group that is deleted or replaced gets about five minutes
 LONGEST_PREFIX = 37  # of a node group's name (aws provider, node_group_name_prefix)
-EFFECTS = {
-    "NoSchedule": "NO_SCHEDULE",
-    "NoExecute": "NO_EXECUTE",
-    "PreferNoSchedule": "PREFER_NO_SCHEDULE",
-}
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,7 @@ class PoolPlan:
     on_demand_reservation: str | None = None
     image_release: str | None = None  # of the node image; None: the newest, read at every plan
     surge: bool = True
+    drain_s: int = 0  # of the slowest pod
     disk_key: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -167,6 +166,7 @@ class Pools(Construct):
                 **({"node_repair_config_overrides": [NOT_REPAIRED]} if plan.gpu else {}),
             },
             launch_template={"id": template["id"], "version": template["latest_version"]},
+            timeouts=timeouts(plan.maximum, plan.drain_s, DRAIN_LIMIT_S),
             depends_on=self.ready,
             lifecycle={
                 "create_before_destroy": True,

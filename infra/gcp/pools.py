@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from constructs import Construct
 
 from infra.builder import Element, resource
+from infra.pools import EFFECTS, GPU_TAINT, timeouts
 
 GPU_LABELS = {
     "gke-no-default-nvidia-gpu-device-plugin": "true",
     "nvidia.com/gpu.present": "true",
     "cloud.google.com/gke-nvidia-gpu-dra-driver": "true",
 }
-# GKE adds this taint to GPU nodes by itself; written out, so that no version of GKE leaves the pool open.
-GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
 ZONES_OF_A_REGION = 3
+DRAIN_LIMIT_S = 3600  # of a node (GKE, "Graceful termination")
 LONGEST_NAME = 40  # of a node pool (Google's reference of projects.locations.clusters.nodePools)
 SPARE_FIRST = {"max_surge": 1, "max_unavailable": 0}
 OLD_FIRST = {"max_surge": 0, "max_unavailable": 1}
@@ -35,11 +35,6 @@ REPLACING = (
 )
 # Joined later: part of a pool's name only where set, so that pools made before keep their names.
 REPLACING_WHERE_SET = ("gcfs_config",)
-EFFECTS = {
-    "NoSchedule": "NO_SCHEDULE",
-    "NoExecute": "NO_EXECUTE",
-    "PreferNoSchedule": "PREFER_NO_SCHEDULE",
-}
 
 
 @dataclass(frozen=True)
@@ -61,6 +56,7 @@ class PoolPlan:
     disk_type: str = "pd-balanced"
     location_policy: str = "BALANCED"
     surge: bool = True
+    drain_s: int = 0  # of the slowest pod
     disk_key: str | None = None
     reservation: str | None = None
     flex_start: bool = False
@@ -90,6 +86,7 @@ def node_pool(
         "oauth_scopes": ["https://www.googleapis.com/auth/cloud-platform"],
         "spot": plan.spot,
         "labels": {**(GPU_LABELS if gpu else {}), **plan.labels},
+        # GKE adds the taint to GPU nodes by itself; written out, so that no version of GKE leaves the pool open.
         "taint": [*([GPU_TAINT] if gpu else []), *taints],
         "resource_labels": dict(plan.resource_labels),
         "metadata": {"disable-legacy-endpoints": "true"},
@@ -142,6 +139,7 @@ def node_pool(
         # would wait for a node that never comes; then the old node goes first.
         upgrade_settings=SPARE_FIRST if plan.surge and not plan.reservation else OLD_FIRST,
         node_config=config,
+        timeouts=timeouts(plan.maximum, plan.drain_s, DRAIN_LIMIT_S),
         depends_on=after,
         # The autoscaler owns the count; GKE adds its own taint and labels to what was declared.
         lifecycle={

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from infra.aws.policies import deployer
 from mpctl.errors import MpctlError, Refused, Undecided
@@ -22,14 +21,12 @@ from stacks.main import load_fleet, load_settings, plans
 from stacks.preflight.checks import Finding, Outcome, assess
 from stacks.preflight.costs import costs, lines
 from stacks.preflight.facts import AccountFacts
-from stacks.states import owners
+from stacks.states import read_state
 
 
 def read(plan: Plan) -> AccountFacts:
     """The account of a cluster's cloud, and whose state is where the deploy would keep its own."""
-    found = read_account(plan)
-    owner, former = owners(plan)
-    return replace(found, owner=owner, former_owner=former)
+    return read_state(plan, read_account(plan))
 
 
 def read_account(plan: Plan) -> AccountFacts:

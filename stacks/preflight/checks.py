@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from stacks.base import Plan
 from stacks.cluster import zones
-from stacks.machines import machines
+from stacks.machines import gpus_of, limited_services, machines
 from stacks.preflight.facts import AccountFacts, Quota
 
 
@@ -52,6 +52,8 @@ def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
     return (
         Finding("credentials", Outcome.OK, facts.identity),
         *_state(plan, facts),
+        *_renamed(plan, facts),
+        *_services(plan),
         *_zones(plan, facts),
         *_offerings(plan, facts),
         *_gpu_quota(plan, facts),
@@ -68,7 +70,7 @@ def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
 def _state(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
     """The state is this cluster's, and not left behind under the key of earlier versions."""
     key = plan.key(plan.first_layer)
-    if facts.owner is None or facts.former_owner is None:
+    if facts.owner is None:
         yield Finding(
             "state",
             Outcome.UNKNOWN,
@@ -91,6 +93,33 @@ def _state(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
         )
     else:
         yield Finding("state", Outcome.OK, key)
+
+
+def _renamed(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
+    """One pool must not go in the deploy in which another comes: Terraform knows no order between the two."""
+    wanted = {pool.name.replace("-", "_") for pool in plan.cluster.pools}
+    gone, new = sorted({*facts.pools} - wanted - {"system"}), sorted(wanted - {*facts.pools})
+    if gone and new:
+        yield Finding(
+            "pools",
+            Outcome.FAIL,
+            f"{', '.join(gone)} would be deleted while {', '.join(new)} is made, with no GPU between them",
+            "keep the old pool beside the new one and deploy; drain its nodes; then remove it and deploy again",
+        )
+
+
+def _services(plan: Plan) -> Iterator[Finding]:
+    """All services at full size, and a rollout's candidate beside them."""
+    services = limited_services(plan.settings, plan.cluster)
+    most = sum((service.autoscaling.maximum or 0) * service.gpus for service in services)
+    candidate = max((service.gpus for service in services), default=0)
+    if most + candidate > (gpus := gpus_of(plan.cluster)):
+        yield Finding(
+            "services",
+            Outcome.WARN,
+            f"at their max the services use {most} GPUs and a rollout's candidate {candidate}; the pools have {gpus}",
+            "lower autoscaling.max, or raise maxNodeCount; a rollout under full load finds no GPU",
+        )
 
 
 def cluster_zones(plan: Plan) -> tuple[str, ...]:

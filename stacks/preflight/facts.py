@@ -29,8 +29,8 @@ class AccountFacts:
     ``apis_off``: services of Google Cloud that are not enabled; ``denied``: rights that a deploy needs and the identity
     lacks, None where they could not be asked; ``image_moves``: node groups of EKS that a deploy gives other images,
     each with the release it has and the one it gets; ``owner`` and ``former_owner``: the cluster that the state names
-    which this deploy would use, and the one under the key of earlier versions: "" without one, None where it could not
-    be read.
+    which this deploy would use, and the one under the key of earlier versions: "" without one, None where they could
+    not be read; ``pools``: the node pools in that state, by their names in it.
     """
 
     identity: str
@@ -42,4 +42,5 @@ class AccountFacts:
     denied: tuple[str, ...] | None = ()
     image_moves: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     owner: str | None = ""
-    former_owner: str | None = ""
+    former_owner: str = ""
+    pools: tuple[str, ...] = ()

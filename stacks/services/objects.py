@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from mpctl.methods.preflight.drain import (
-    MARGIN_S,
-    PRE_STOP_S,
     SHUTDOWN_TIMEOUT_SINCE,
     sleeping_hook,
     waiting_hook,
@@ -21,7 +19,7 @@ from mpctl.methods.preflight.drain import (
 from mpctl.methods.versions import parse_version
 from mpctl.staging.kserve_storage import OLDEST, SEVERAL_IMAGES
 from stacks.services.documents import CONTAINER_SECURITY, named
-from stacks.services.values import VOLUME, Service, drain_of
+from stacks.services.values import VOLUME, Service, drain_of, end_s
 
 Document = dict[str, Any]
 
@@ -249,7 +247,7 @@ def inference_service(service: Service, namespace: str) -> Document:
         "automountServiceAccountToken": False,
         "minReplicas": service.autoscaling.minimum,
         "timeout": service.timeout_s,
-        "terminationGracePeriodSeconds": PRE_STOP_S + service.drain_s + MARGIN_S,
+        "terminationGracePeriodSeconds": end_s(service),
         "securityContext": POD_SECURITY,
         "tolerations": [GPU_TAINT],
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": f"{service.name}-gpu"}],

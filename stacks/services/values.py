@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpctl.methods.preflight.drain import ANSWER_S, pod_end
+from mpctl.methods.preflight.drain import ANSWER_S, MARGIN_S, PRE_STOP_S, pod_end
+from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, COPY_SUFFIX
 from mpctl.yaml_lines import FilePosition, Node
 from stacks.services.autoscaling import Autoscaling, read_autoscaling
 
@@ -24,6 +25,7 @@ SCHEMES = {
     "oci": ("oci", "oci+native"),
 }
 VOLUME = "/mnt/models"  # where a server mounts the shared volume, whole
+OURS = (CANDIDATE_SUFFIX, COPY_SUFFIX)
 NAME = r"[a-z]([a-z0-9-]{0,48}[a-z0-9])?"
 
 
@@ -88,6 +90,12 @@ def read_service(node: Node) -> Service:
     """A service from the ``serving.services`` list of an environment."""
     staging = node.choice("staging", STAGING, "storageUris")
     name = node.text("name", pattern=NAME, what="a lower-case name of at most 50 characters")
+    if name.endswith(OURS):
+        raise node.error(
+            "name",
+            f"{name} ends like what mpctl names itself during a rollout ({', '.join(OURS)})",
+            "choose another name",
+        )
     target = read_artifact(node, "target", staging)
     draft = read_artifact(node, "draft", staging) if node.has("draft") else None
     if (
@@ -129,6 +137,11 @@ def read_service(node: Node) -> Service:
     )
     node.done()
     return result
+
+
+def end_s(service: Service) -> int:
+    """How long a pod of the service may take to end; Kubernetes kills it then."""
+    return PRE_STOP_S + service.drain_s + MARGIN_S
 
 
 def slots_of(args: tuple[str, ...]) -> int:

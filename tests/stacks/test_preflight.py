@@ -65,7 +65,10 @@ def only(findings: tuple[Finding, ...], check: str) -> Finding:
 
 def test_an_account_that_has_everything_stops_nothing(eks: Plan) -> None:
     findings = assess(eks, WELL)
-    assert {finding.outcome for finding in findings} == {Outcome.OK}
+    outcomes = {finding.check: finding.outcome for finding in findings}
+    # One service may use every GPU of the pool.
+    assert outcomes.pop("services") is Outcome.WARN
+    assert {*outcomes.values()} == {Outcome.OK}
     assert exit_code(findings) == 0
 
 
@@ -135,6 +138,34 @@ def test_the_gpu_quota_is_held_against_first_and_full_size(
     finding = only(findings, "quota")
     assert finding.outcome is outcome and message in finding.message
     assert "the console" in finding.hint
+
+
+def test_a_renamed_pool_is_refused_with_the_two_steps(eks: Plan) -> None:
+    before = replace(WELL, owner=eks.name, pools=("system", "gpu_l4"))
+    assert not [one for one in assess(eks, before) if one.check == "pools"]
+    added = replace(before, pools=("system",))
+    assert not [one for one in assess(eks, added) if one.check == "pools"]
+    removed = replace(before, pools=("system", "gpu_l4", "gpu_old"))
+    assert not [one for one in assess(eks, removed) if one.check == "pools"]
+    finding = only(assess(eks, replace(before, pools=("system", "gpu_old"))), "pools")
+    assert finding.outcome is Outcome.FAIL
+    assert "gpu_old would be deleted while gpu_l4 is made" in finding.message
+    assert "drain its nodes" in finding.hint
+
+
+@pytest.mark.parametrize(("most", "warned"), [(3, False), (4, True), (None, True)])
+def test_services_that_leave_a_rollout_no_gpu_are_named(
+    most: int | None, warned: bool, eks: Plan
+) -> None:
+    (service,) = eks.settings.services
+    scaling = replace(service.autoscaling, maximum=most)
+    services = (replace(service, autoscaling=scaling),)
+    plan = replace(eks, settings=replace(eks.settings, services=services))
+    found = [one for one in assess(plan, WELL) if one.check == "services"]
+    assert [one.outcome for one in found] == [Outcome.WARN] * warned
+    assert all(
+        "use 4 GPUs and a rollout's candidate 1; the pools have 4" in one.message for one in found
+    )
 
 
 def test_a_quota_that_is_too_small_says_what_to_ask_for(eks: Plan) -> None:

@@ -15,6 +15,7 @@ from infra.gcp.gke import shortened
 from infra.gcp.network import Ranges
 from mpctl.errors import InputError
 from stacks import serving
+from stacks.machines import limited_services
 from stacks.main import load_fleet, load_settings, plans, wanted_clusters, wanted_layers
 from stacks.settings import read_settings
 from stacks.versions import assess_minor, table
@@ -425,3 +426,48 @@ def test_the_other_core_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("MPCTL_CDK_CORE", "pulumi")
     with pytest.raises(SystemExit, match="expected one of cdktf, cdktn"):
         core.chosen()
+
+
+def several(folder: Path, *services: str, more: str = "") -> dict[str, str]:
+    """The golden environment with a service for each text of ``autoscaling``, on a pool of four GPUs."""
+    text = (DATA / "golden.yaml").read_text("utf-8")
+    head, _, _ = text.partition("  services:\n")
+    rows = "".join(
+        f"  - {{name: m{at}, image: 'i:1', target: {{uri: 'hf://a/b', size_gib: 1}}, autoscaling: {scaling}}}\n"
+        for at, scaling in enumerate(services)
+    )
+    path = folder / "several.yaml"
+    path.write_text(f"{head}  services:\n{rows}{more}", "utf-8")
+    return {"MPCTL_ENV": str(path), "MPCTL_FLEET": "manifests/fleet/eks-l4.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("services", "more", "at", "message"),
+    [
+        (("{min: 3}", "{min: 1}", "{min: 1}"), "", 2, "keep 5 GPUs at least"),
+        (("{min: 2}", "{min: 2}"), "gpu: {spare_nodes: 1}\n", 1, "1 spare nodes keep 5 GPUs"),
+    ],
+)
+def test_services_that_together_need_more_gpus_than_there_are_are_refused(
+    services: tuple[str, ...], more: str, at: int, message: str, tmp_path: Path
+) -> None:
+    environ = several(tmp_path, *services, more=more)
+    with pytest.raises(InputError, match=message) as caught:
+        plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+    lines = Path(environ["MPCTL_ENV"]).read_text("utf-8").splitlines()
+    assert caught.value.field == "autoscaling.min"
+    assert f"name: m{at}," in lines[(caught.value.line or 0) - 1]
+
+
+def test_services_share_the_pools_unless_they_say_otherwise(tmp_path: Path) -> None:
+    environ = several(tmp_path, "{}", "{min: 3}")
+    settings, fleet = load_settings(environ, ROOT), load_fleet(environ, ROOT)
+    services = limited_services(settings, fleet.clusters[0])
+    assert [service.autoscaling.maximum for service in services] == [2, 3]
+
+
+@pytest.mark.parametrize("name", ["m-candidate", "m-copy"])
+def test_a_service_may_not_have_a_name_that_a_rollout_makes(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} ends like what mpctl names itself") as caught:
+        read_settings(BASE.replace("name: m,", f"name: {name},"), "x.yaml")
+    assert caught.value.field == "serving.services[0].name" and caught.value.line == 4
