@@ -17,7 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from infra.enums import ENUMS
+import yaml
+
 from mpctl.errors import InputError
 
 FOLDER = Path(__file__).parent / "schemas"
@@ -44,6 +45,13 @@ class Element:
     @property
     def names(self) -> frozenset[str]:
         return frozenset(key.rstrip("!") for key in self.args) | self.attrs | {"id"}
+
+
+@cache
+def enums() -> dict[str, frozenset[str]]:
+    """Element and argument path -> what the API takes."""
+    rows = yaml.safe_load(Path(__file__).with_name("enums.yaml").read_text("utf-8"))
+    return {path: frozenset(values) for path, values in rows.items()}
 
 
 @cache
@@ -101,7 +109,7 @@ def mismatches(spec: Any, value: Any, path: str) -> Iterator[str]:
     if isinstance(spec, str):
         if not is_scalar(spec, value):
             yield f"{path}: expected {spec}, got {type(value).__name__} {value!r}"
-        elif (allowed := ENUMS.get(path)) and value not in allowed:
+        elif (allowed := enums().get(path)) and value not in allowed:
             names = ", ".join(sorted(allowed))
             yield f"{path}: {value!r} is not one of {names}{nearest(str(value), allowed)}"
     elif isinstance(spec, list):

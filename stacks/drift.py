@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpctl.errors import InputError
+
 NONE, DRIFT, FAILED = 0, 1, 2
 # `terraform plan -detailed-exitcode`: 0 no changes, 1 error, 2 changes.
 OF_TERRAFORM = {0: NONE, 1: FAILED, 2: DRIFT}
@@ -71,6 +73,18 @@ def compare(folder: Path, terraform: str, environ: Mapping[str, str]) -> Compare
     )
 
 
+def terraform_binary(environ: Mapping[str, str]) -> str:
+    """The chosen program, else the first one on the path.
+
+    Raises:
+        InputError: there is none.
+    """
+    found = environ.get("TERRAFORM_BINARY_NAME")
+    if found := found or shutil.which("terraform") or shutil.which("tofu"):
+        return found
+    raise InputError("terraform not found", hint="install Terraform 1.10 or OpenTofu 1.10 or later")
+
+
 def report(comparisons: Iterable[Compared]) -> str:
     """A line for each stack, and one for each change in it."""
     verdict = {NONE: "no drift", DRIFT: "drift", FAILED: "could not be compared"}
@@ -86,13 +100,10 @@ def main(arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ)
     if {"-h", "--help"} & set(arguments):
         sys.stdout.write(f"{__doc__}\n")
         return NONE
-    terraform = (
-        environ.get("TERRAFORM_BINARY_NAME") or shutil.which("terraform") or shutil.which("tofu")
-    )
-    if not terraform:
-        sys.stderr.write(
-            "error: terraform not found\nhint: install Terraform 1.10 or OpenTofu 1.10 or later\n"
-        )
+    try:
+        terraform = terraform_binary(environ)
+    except InputError as error:
+        sys.stderr.write(f"error: {error.message}\nhint: {error.hint}\n")
         return FAILED
     # As deep below the checkout as cdktf.out: commands of a stack are relative to its folder.
     with tempfile.TemporaryDirectory(prefix="drift.", dir=".") as folder:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from stacks.manifests import Document
 from stacks.services.documents import named
+from stacks.services.isolation import MONITORING, from_namespace, port
 
 KUBE_SYSTEM = "kube-system"
-MONITORING = "monitoring"
 
 
 @dataclass(frozen=True)
@@ -38,25 +38,15 @@ PLATFORM = {
 
 def ingress_policy(namespace: str, callers: Callers, network: str) -> Document:
     """One policy for all pods of a namespace: its own pods, scrapes, and the callers above."""
-    rules: list[Document] = [{"from": [{"podSelector": {}}, within(MONITORING)]}]
+    rules: list[Document] = [{"from": [{"podSelector": {}}, from_namespace(MONITORING)]}]
     if callers.api:
         rules.append(
             {
-                "from": [{"ipBlock": {"cidr": network}}, within(KUBE_SYSTEM)],
-                "ports": ports(callers.api),
+                "from": [{"ipBlock": {"cidr": network}}, from_namespace(KUBE_SYSTEM)],
+                "ports": [port(number) for number in callers.api],
             }
         )
     if callers.anyone:
-        rules.append({"ports": ports(callers.anyone)})
+        rules.append({"ports": [port(number) for number in callers.anyone]})
     spec = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": rules}
     return named("NetworkPolicy", "networking.k8s.io/v1", "callers", namespace, spec=spec)
-
-
-def within(namespace: str) -> Document:
-    """Pods of a namespace."""
-    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
-
-
-def ports(numbers: Sequence[int]) -> list[Document]:
-    """TCP ports of a rule."""
-    return [{"port": number, "protocol": "TCP"} for number in numbers]

@@ -275,6 +275,13 @@ def build(app: core.App, plan: Plan, layers: Sequence[str]) -> list[Stack]:
     return made
 
 
+def told(error: MpctlError) -> int:
+    """The exit code of *error*, which is written with its hint."""
+    hint = f"\nhint: {error.hint}" if error.hint else ""
+    sys.stderr.write(f"error: {error.message}{hint}\n")
+    return error.exit_code
+
+
 def main(environ: Mapping[str, str] = os.environ) -> int:
     try:
         settings = load_settings(environ)
@@ -285,9 +292,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
             build(app, plan, own_layers(plan, layers))
         app.synth()
     except MpctlError as error:
-        hint = f"\nhint: {error.hint}" if error.hint else ""
-        sys.stderr.write(f"error: {error.message}{hint}\n")
-        return error.exit_code
+        return told(error)
     return 0
 
 

@@ -15,7 +15,7 @@ import yaml
 from mpctl.errors import MpctlError
 from stacks.clouds import CLOUDS
 from stacks.driver_installer import daemonset
-from stacks.main import load_fleet, load_settings, plans
+from stacks.main import load_fleet, load_settings, plans, told
 from stacks.manifests import Document
 from stacks.platform import gpu_driver, pause_image
 from stacks.serving import documents, example_services
@@ -45,9 +45,7 @@ def main() -> int:
     try:
         sys.stdout.write(yaml.safe_dump_all(render(what), sort_keys=False, width=120))
     except MpctlError as error:
-        hint = f"\nhint: {error.hint}" if error.hint else ""
-        sys.stderr.write(f"error: {error.message}{hint}\n")
-        return error.exit_code
+        return told(error)
     return 0
 
 

@@ -17,13 +17,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shutil import which
 from typing import Any
 
-from mpctl.errors import InputError, MpctlError, Refused
+from mpctl.errors import MpctlError, Refused
 from stacks import backends
 from stacks.base import Plan
-from stacks.main import load_fleet, load_settings, own_layers, plans, wanted_layers
+from stacks.drift import terraform_binary
+from stacks.main import load_fleet, load_settings, own_layers, plans, told, wanted_layers
 from stacks.preflight.facts import AccountFacts
 from stacks.settings import LAYERS
 
@@ -36,12 +36,7 @@ class Terraform:
     """Terraform in a folder with a backend and nothing else."""
 
     def __init__(self, folder: str, environ: Mapping[str, str] = os.environ) -> None:
-        found = environ.get("TERRAFORM_BINARY_NAME") or which("terraform") or which("tofu")
-        if not found:
-            raise InputError(
-                "terraform not found", hint="install Terraform 1.10 or OpenTofu 1.10 or later"
-            )
-        self.binary, self.folder = found, Path(folder)
+        self.binary, self.folder = terraform_binary(environ), Path(folder)
         self.environ = {**environ, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
 
     def pull(self, plan: Plan, key: str, *arguments: str) -> State:
@@ -176,9 +171,7 @@ def main(arguments: Sequence[str] = (), environ: Mapping[str, str] = os.environ)
                 move_state(move, terraform)
             sys.stdout.write(f"{len(left)} moved; the old ones are kept as copies\n")
     except MpctlError as error:
-        hint = f"\nhint: {error.hint}" if error.hint else ""
-        sys.stderr.write(f"error: {error.message}{hint}\n")
-        return error.exit_code
+        return told(error)
     return 0
 
 

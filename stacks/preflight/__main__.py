@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from infra.aws.policies import deployer
 from mpctl.errors import MpctlError, Refused, Undecided
 from stacks.base import Plan
-from stacks.main import load_fleet, load_settings, plans
+from stacks.main import load_fleet, load_settings, plans, told
 from stacks.preflight.checks import Finding, Outcome, assess
 from stacks.preflight.costs import costs, lines
 from stacks.preflight.facts import AccountFacts
@@ -77,9 +77,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
             sys.stdout.write(report(plan, findings) + "\n\n")
             codes.append(exit_code(findings))
     except MpctlError as error:
-        hint = f"\nhint: {error.hint}" if error.hint else ""
-        sys.stderr.write(f"error: {error.message}{hint}\n")
-        return error.exit_code
+        return told(error)
     return max(codes)
 
 

@@ -232,8 +232,12 @@ def test_a_copied_environment_touches_nothing_of_the_first(
     assert moved.returncode == 0 and "1 moved" in moved.stdout, moved.stdout + moved.stderr
     assert planned(terraform, place, first, own=True) == before
 
-    wanted = planned(terraform, place, second, own=True)
-    assert len(wanted) > 60 and {*map(tuple, wanted.values())} == {("create",)}
+    wanted = [
+        actions
+        for address, actions in planned(terraform, place, second, own=True).items()
+        if not address.startswith("data.")
+    ]
+    assert len(wanted) > 60 and {*map(tuple, wanted)} == {("create",)}
 
 
 def planned(

@@ -133,7 +133,7 @@ def test_the_gpu_quota_is_held_against_first_and_full_size(
 ) -> None:
     findings = assess(eks, replace(WELL, quotas={"gpu-g": given}))
     if outcome is None:
-        assert {finding.outcome for finding in findings} == {Outcome.OK}
+        assert {one.outcome for one in findings if one.check != "services"} == {Outcome.OK}
         return
     finding = only(findings, "quota")
     assert finding.outcome is outcome and message in finding.message
