@@ -120,8 +120,7 @@ def moves(plan: Plan, layers: Sequence[str], terraform: Terraform) -> Iterator[M
                 f"the state {old_key} belongs to {named}, not to {plan.name}",
                 hint=f"set MPCTL_ENV to the environment of {named}; {plan.name} starts with no state",
             )
-        same = new.get("lineage") == old.get("lineage")
-        if new.get("resources") and not same:
+        if new and new.get("lineage") != old.get("lineage"):
             raise Refused(
                 f"the key {new_key} holds a state already, and {old_key} another one",
                 hint="compare them with 'terraform state pull', and take the wrong one away",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mpctl.errors import InputError
-from tests.stacks.conftest import synthesise
+from tests.stacks.conftest import DATA, ROOT, synthesise
 from tests.stacks.test_first_apply import EKS, GKE, fleet, golden, resources
 
 
@@ -211,3 +211,31 @@ def test_zones_that_no_network_can_have_are_refused(
             | fleet(tmp_path, "eks")
         )
     assert caught.value.field == field and caught.value.line
+
+
+@pytest.mark.parametrize(
+    ("cloud", "kind", "minutes"),
+    [("eks", "aws_eks_node_group", 8 * 25), ("gke", "google_container_node_pool", 8 * 41)],
+)
+def test_terraform_waits_for_a_pool_by_its_nodes_and_the_longest_drain(
+    cloud: str, kind: str, minutes: int, tmp_path: Path
+) -> None:
+    """Half an hour of answers: EKS drains 15 minutes of it, GKE all; the default would end at an hour or less."""
+    text = (ROOT / f"manifests/fleet/{cloud}-l4.yaml").read_text("utf-8")
+    assert "maxNodeCount: 4" in text
+    manifest = tmp_path / "fleet.yaml"
+    manifest.write_text(text.replace("maxNodeCount: 4", "maxNodeCount: 8"), "utf-8")
+    stacks = synthesise(
+        {
+            "MPCTL_ENV": str(DATA / "golden.yaml"),
+            "MPCTL_FLEET": str(manifest),
+            "MPCTL_GCP_PROJECT": "a-project",
+        }
+    )
+    (pool,) = (
+        one
+        for name, one in stacks[f"{cloud}-l4-single-cluster"]["resource"][kind].items()
+        if name != "system"
+    )
+    wait = f"{minutes}m"
+    assert pool["timeouts"] == {"create": "60m", "update": wait, "delete": wait}
