@@ -15,6 +15,7 @@ from .test_real_methods import last_rollout
 LOAD = ("--prompts", "rag", "--requests", "6", "--repeats", "5", "--max-tokens", "8")
 # At this level one of a hundred equal engines would be told apart by chance; a warm cache was, at 7.6x.
 STRICT = "level: 0.99\nmin_tokens_per_step: 0\nttft_slack_ms: 0\n"
+WIDE = LAX.replace("max_ttft_ratio: 1000\n", "")  # what a loss is held against
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 
 
@@ -62,7 +63,7 @@ def test_a_head_that_forgets_conversations_is_refused_and_its_twin_promoted(
     """The CPU engine keeps blocks of 128 tokens, and eagle3 drops the last one of each hit."""
     head = ("--spec", "eagle3", "--draft", str(DEMO / "eagle3"), *options)
     load = ("--prompts", str(conversations(engine.directory)), "--max-tokens", "64")
-    policy = engine.policy(f"{LAX}min_tokens_per_step: 1.5\n")
+    policy = engine.policy(f"{WIDE}min_tokens_per_step: 1.5\n")
     before = engine.live_text()
     done = engine("rollout", "demo", *head, *load, "--policy", policy, code=code, timeout=1800)
     rules = {rule.rule: rule for rule in verdict_of(last_rollout(engine)).rules}
