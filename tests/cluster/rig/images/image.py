@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[4]
 SCRIPTED = ROOT / "tests" / "scripted"
-REAL = ROOT / "mpctl" / "platform" / "local" / "in_engine" / "serve.py"
+REAL = ROOT / "mpctl" / "local" / "in_engine" / "serve.py"
 
 
 def scripted(arguments):
