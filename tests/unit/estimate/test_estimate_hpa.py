@@ -37,7 +37,7 @@ def run(loads: list[tuple[float, float]], limits: Limits, replicas: int) -> list
     return out
 
 
-def test_scaling_up_waits_for_two_syncs_and_then_at_most_doubles_in_a_cold_start() -> None:
+def test_scaling_up_waits_for_nothing_and_orders_a_double_or_four_pods_a_minute() -> None:
     limits = Limits(1000, 1, 16)
     loads = [
         (0.0, 0.0),
@@ -47,7 +47,7 @@ def test_scaling_up_waits_for_two_syncs_and_then_at_most_doubles_in_a_cold_start
         (60.0, 9000.0),
         (240.0, 9000.0),
     ]
-    assert run(loads, limits, 2) == [2, 2, 4, 4, 4, 8]
+    assert run(loads, limits, 2) == [2, 6, 6, 6, 6, 12]
 
 
 def test_the_default_windows_take_every_gpu_at_once() -> None:
