@@ -1,7 +1,7 @@
 """What an engine's prefix cache can hold of the prompts of a measurement.
 
-An engine keeps whole units of a request's tokens and finds them again by everything before them. A measurement has a
-salt of its own, so that nothing sent before it helps. Hits above what its own prompts explain are of before; hits below
+An engine keeps whole units of a request's tokens and finds them again by everything before them. Each measurement has
+another salt, so that nothing sent before it helps. Hits above what its own prompts explain are of before; hits below
 are tokens that the engine was told and has forgotten.
 """
 

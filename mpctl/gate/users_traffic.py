@@ -155,7 +155,7 @@ class _TimeEvidence:
 
     def slowdown(self, error: float, policy: Policy) -> float | None:
         """Return by how much the candidate is slower where the lower bound is above the policy's limit; None elsewhere,
-        and between two looks. What two equal pods may differ by is an error of its own beside that of the requests."""
+        and between two looks. What two equal pods may differ by is added to the error of the requests."""
         from scipy.special import stdtrit
 
         answered = self.requests

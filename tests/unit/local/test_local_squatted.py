@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from squatter import needs_root, squatting
+from squatter import answering, needs_root, squatting
 
 from mpctl.local import supervisor
 from mpctl.local.engines import free_ports
@@ -50,22 +48,8 @@ async def through_the_router(port):
 
 @pytest.fixture
 def engine():
-    """A server of this user."""
-
-    class Answering(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"ok")
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    with answering() as port:
+        yield port
 
 
 def test_this_users_engine_is_healthy(engine):

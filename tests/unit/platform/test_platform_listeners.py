@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from squatter import NOBODY, needs_root, squatting
+from squatter import NOBODY, answering, needs_root, squatting
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
@@ -115,22 +113,8 @@ def test_no_key_and_no_request_reach_another_user(tmp_path):
 
 @pytest.fixture
 def engine():
-    """A server of this user."""
-
-    class Answering(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"ok")
-
-        def log_message(self, *_):
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    with answering() as port:
+        yield port
 
 
 def sent_by_the_load_client(port):
