@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
 
 from mpctl.json_types import Json, JsonView
+from mpctl.packaged import packaged
 
 GIB = 2**30
 # Keys of config.json that say that some layers keep a window, a state or a compressed form instead of all keys and
@@ -158,10 +158,7 @@ def _whole(config: JsonView, key: str) -> int | None:
 
 @cache
 def _table() -> Json:
-    import yaml
-
-    text = (resources.files("mpctl.estimate") / "models.yaml").read_text(encoding="utf-8")
-    table: Json = yaml.safe_load(text)
+    table: Json = packaged("mpctl.estimate", "models.yaml")
     return table
 
 

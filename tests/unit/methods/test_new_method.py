@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from package_copy import PackageCopy
 
-ROW = """    Method(
-        "glide",
-        "glide",
-        "A head that reads the target's cache.",
-        needs_draft="head",
-        defaults=(("num_speculative_tokens", 4),),
-        floor=ReleaseFloor((0, 40, 0), "a release to come"),
-        key_groups=_DRAFT,
-        checkpoint="glide",
-        for_one_target=True,
-    ),
-)
+ROW = """
+- name: glide
+  engine_method: glide
+  summary: A head that reads the target's cache.
+  needs_draft: head
+  defaults: [[num_speculative_tokens, 4]]
+  key_groups: [draft]
+  floor: {version: [0, 40, 0], source: a release to come}
+  checkpoint: glide
+  for_one_target: true
 
-METHODS:"""
+- name: dspark
+"""
 PROGRAM = """
 from mpctl.methods import ServiceFacts, build, from_config, preflight_findings
 spec, remarks = build("glide", draft="org/head")
@@ -30,10 +29,10 @@ print(preflight_findings(build("glide")[0], ServiceFacts(engine_version="0.40.0"
 
 def test_a_method_takes_one_row(tmp_path):
     copy = PackageCopy(tmp_path)
-    copy.edit("methods/table.py", ")\n\nMETHODS:", ROW)
+    copy.edit("methods/methods.yaml", "\n- name: dspark\n", ROW)
     assert copy.run(PROGRAM).splitlines() == [
         "glide K=4 draft org/head",
         "glide needs vLLM 0.40.0 (a release to come), the engine is 0.33.0",
         "draft-missing",
     ]
-    assert copy.touched == {"methods/table.py"}
+    assert copy.touched == {"methods/methods.yaml"}

@@ -13,13 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import resources
 from typing import Literal, TypedDict
-
-import yaml
 
 from mpctl.doctor import Denied
 from mpctl.json_types import Json
+from mpctl.packaged import packaged
 from mpctl.platform.kubernetes.api import kinds
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
@@ -91,7 +89,7 @@ class CallRow:
         return self.verb, self.kind.group, self.resource
 
 
-_FILE: Json = yaml.safe_load(resources.files(__package__).joinpath("calls.yaml").read_bytes())
+_FILE: Json = packaged(__package__, "calls.yaml")
 _KINDS = {
     kind.resource: kind
     for kind in (*vars(kinds).values(), *globals().values())
