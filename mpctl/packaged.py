@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import resources
 from typing import Any, TypeVar
 
@@ -18,5 +19,10 @@ def packaged(package: str, file: str) -> Any:
 
 
 def packaged_rows(package: str, file: str, kind: type[Row]) -> tuple[Row, ...]:
-    """Return the list in a YAML file of a package as dataclasses, whose annotations its values must have."""
-    return tuple(msgspec.convert(row, kind) for row in packaged(package, file))
+    """Return the list in a YAML file of a package as dataclasses."""
+    return rows_of(packaged(package, file), kind)
+
+
+def rows_of(values: Iterable[Any], kind: type[Row]) -> tuple[Row, ...]:
+    """Return mappings as dataclasses, whose annotations their values must have."""
+    return tuple(msgspec.convert(value, kind) for value in values)

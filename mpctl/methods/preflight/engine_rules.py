@@ -1,35 +1,26 @@
 """Rules about the engine and its traffic: releases, keys, flags, runners, and what requests ask for.
 
-A row says when a rule applies and which facts it needs; the comment above a row or the docstring of its function says
-why the rule exists.
+Their rows are in rules.yaml; here are the functions of rules that take more than a comparison.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 
 from mpctl.methods.keys import KEYS, is_int
 from mpctl.methods.preflight.nixl import differences
 from mpctl.methods.preflight.preflight_rule import (
-    Condition,
-    Fires,
-    PreflightRule,
     RuleOutcome,
     ServiceFacts,
-    both,
     drafts_with_weights,
-    fact,
     method_of,
-    names_draft,
-    setting,
-    speculates,
-    where,
+    read_rules,
 )
 from mpctl.methods.spec import INFERRED, Spec
-from mpctl.methods.table import METHODS, UNMANAGED
+from mpctl.methods.table import UNMANAGED
 from mpctl.methods.versions import Version, parse_version, removed_flags, show
 
 SCHEDULED_SINCE: Version = (
@@ -39,10 +30,8 @@ SCHEDULED_SINCE: Version = (
 )  # Model Runner V2 drafts by num_speculative_tokens_per_batch_size
 # GPUs whose default attention replays decode graphs of any length (flash_attn.py: FlashAttention 3 and newer).
 _VARIABLE_GRAPHS = ("H100", "H200", "B200", "GB200")
-_SCHEDULE = "num_speculative_tokens_per_batch_size"
 _ADAPTIVE = "enable_adaptive_verification"
 PIPELINE = ("--pipeline-parallel-size", "-pp")
-_FAST_PREFILL = "--kv-sharing-fast-prefill"
 _CONNECTOR = "--kv-transfer-config"
 _ANY_HASH = re.compile(r"""enforce_handshake_compat["']?\s*[:\s]\s*(?:false|0)""")
 _V2_DEFAULT: Version = (0, 29, 0)  # Model Runner V2 serves by default
@@ -57,7 +46,6 @@ _FEWEST_SEQUENCES = (
 _FLAGS_GONE: Version = (0, 8, 3)
 _TURN_ON = ("--speculative-model", "--num-speculative-tokens")
 _DRAFT_TP = "draft_tensor_parallel_size"
-_VLLM = "vLLM 0.32.0, vllm/config/vllm.py"
 # Largest K that was best at this concurrency or above, in six published series on H100 (Ruiz logs).
 _BEST_K = ((256, 2), (128, 2), (64, 3))
 _HIGH_TEMPERATURE = 1.0
@@ -91,7 +79,7 @@ def _options(facts: ServiceFacts) -> Iterator[tuple[str, str]]:
             yield head.replace("_", "-") + dot + key, value if equals else following
 
 
-def _carries(flag: str) -> Condition:
+def _carries(flag: str) -> Callable[[Spec, ServiceFacts], bool]:
     return lambda spec, facts: flag_value(facts, flag) is not None
 
 
@@ -527,348 +515,63 @@ def _busy(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     )
 
 
-RULES = (
-    # A token in plain text is readable wherever the manifest is.
-    PreflightRule(
-        "plain-secret",
-        lambda spec, facts: (
-            (
-                "warn",
-                f"{', '.join(facts.plain_secrets)} holds a secret in plain text, which every revision records",
-            )
-            if facts.plain_secrets
-            else None
-        ),
-        source="mpctl records manifests in revisions, whose readers see the value",
-        todo="take it from a Secret: env: [{name: NAME, valueFrom: {secretKeyRef: {name: SECRET, key: KEY}}}]",
-        applies=lambda spec: True,
-    ),
-    # vLLM reads speculators_config of the served model, serves the verifier and speculates, whatever the flags say.
-    PreflightRule(
-        "target-speculates",
-        Fires(
-            "refuse",
-            "the served model is a speculators checkpoint: the engine serves {facts.target.verifier} in its place and "
-            "speculates with its head, whatever --speculative-config says",
-            lambda spec, facts: facts.target.verifier,
-        ),
-        source="vLLM 0.11.0 to 0.32.0, maybe_override_with_speculators",
-        todo="serve the verifier itself with --model, and name the head with --draft",
-        needs=("target.verifier",),
-        applies=lambda spec: True,
-    ),
-    # Only methods whose needs and losses are known are rolled out.
-    PreflightRule(
-        "unmanaged-method",
-        _unmanaged_method,
-        source="vLLM 0.32.0: custom_class runs user code, extract_hidden_states writes them to disk",
-        todo="use one of: " + ", ".join(METHODS),
-    ),
-    # A configuration without a method leaves it to the engine, and every check below with it.
-    PreflightRule(
-        "method-inferred",
-        Fires(
-            "warn",
-            "the configuration names no method; the engine takes it from the checkpoint '{spec.draft}'",
-        ),
-        source="vLLM 0.32.0, SpeculativeConfig: without a method the checkpoint decides",
-        todo="write the method out, so that an engine upgrade cannot change it",
-        applies=lambda spec: spec.method == INFERRED,
-    ),
-    # The V1 and V2 engines accept its configuration and have nothing that runs it.
-    PreflightRule(
-        "no-proposer",
-        Fires("refuse", "no current engine runs {spec.method}: it ended with the V0 engine"),
-        source="vLLM 0.32.0, gpu_model_runner.py: Unknown speculative decoding method",
-        todo="use an eagle3 head for the same target",
-        applies=where(lambda method: not method.has_proposer),
-    ),
-    PreflightRule(
-        "engine-too-old",
-        _engine_too_old,
-        source="first releases: "
-        + "; ".join(
-            f"{row.name} {show(row.floor.version)}" for row in METHODS.values() if row.floor
-        ),
-        todo="raise the engine image, or choose a method the engine has",
-        asks=("engine_version",),
-    ),
-    PreflightRule(
-        "engine-version-unknown",
-        _engine_version_unknown,
-        source="first and last releases of the methods: docs/reference/methods.md",
-        todo="pin the image by a tag with vLLM's version, or name it with --engine-version",
-        asks=("engine_version",),
-    ),
-    PreflightRule(
-        "engine-too-new",
-        _engine_too_new,
-        source="releases without it: "
-        + "; ".join(
-            f"{row.name} {show(row.ceiling.version)}" for row in METHODS.values() if row.ceiling
-        ),
-        todo="choose another method, or keep the engine image",
-        needs=("engine_version",),
-    ),
-    PreflightRule(
-        "removed-flags",
-        _removed_flags,
-        source="vLLM PR #14434, PR #15466: one JSON argument replaced the flags; AIBrix 0.8.0's templates write them",
-        todo="remove them; `mpctl` writes --speculative-config",
-        needs=("argv",),
-        applies=lambda spec: True,
-    ),
-    # The rejection sampler does not run custom logits processors; the engine refuses to start with both.
-    PreflightRule(
-        "custom-logits-processors",
-        Fires(
-            "refuse",
-            "the command line carries --logits-processors",
-            _carries("--logits-processors"),
-        ),
-        source="vLLM 0.32.0, build_logitsprocs; PR #19482",
-        todo="remove --logits-processors, or leave this service without speculation",
-        needs=("argv",),
-    ),
-    # Heads read the target's hidden states of every prompt token, which fast prefill does not compute.
-    PreflightRule(
-        "fast-prefill",
-        Fires(
-            "refuse", f"{_FAST_PREFILL} does not go with {{spec.method}}", _carries(_FAST_PREFILL)
-        ),
-        source=_VLLM,
-        todo="remove --kv-sharing-fast-prefill",
-        needs=("argv",),
-        applies=where(lambda method: method.prompt_states),
-    ),
-    # Some proposers need the last tokens on the host, so the engine cannot schedule ahead.
-    PreflightRule(
-        "async-scheduling",
-        Fires(
-            "refuse",
-            "--async-scheduling is set and {spec.method} does not support it: the engine exits at start-up",
-            lambda spec, facts: facts.async_scheduling,
-        ),
-        source=_VLLM + "; seen in the log of 0.32.0; Alauda guide, caveats",
-        todo="remove --async-scheduling, or use ngram_gpu or a head, which keep it",
-        needs=("async_scheduling",),
-        applies=lambda spec: (
-            method_of(spec).disables_async_scheduling
-            or spec.settings.get("disable_padded_drafter_batch") is True
-        ),
-    ),
-    PreflightRule(
-        "model-runner",
-        _model_runner,
-        source="vLLM 0.32.0, _get_v2_model_runner_unsupported_features and its V1 counterpart; V2 is default from 0.29",
-        todo="measure the baseline with VLLM_USE_V2_MODEL_RUNNER=0 too, or the runners are compared, not the method",
-        asks=("v2_runner",),
-        applies=_runner_matters,
-    ),
-    # Its buffers lie in pinned memory, which only a GPU's driver gives.
-    PreflightRule(
-        "gpu-needed",
-        Fires(
-            "refuse", "{spec.method} needs a GPU, the engine runs on a CPU", fact("device", "CPU")
-        ),
-        source="vLLM 0.32.0 on a CPU ends at start-up: RuntimeError: Found no NVIDIA driver on your system",
-        todo="use ngram, which looks the same tokens up",
-        needs=("device",),
-        applies=where(lambda method: method.needs_gpu),
-    ),
-    # The draft runs on one GPU or on all of the target's.
-    PreflightRule(
-        "draft-tensor-parallel",
-        Fires(
-            "refuse",
-            "draft_tensor_parallel_size is {spec.settings[draft_tensor_parallel_size]}, the target's tensor parallel "
-            "size is {facts.tensor_parallel}",
-            _draft_tensor_parallel,
-        ),
-        source="vLLM 0.32.0, _verify_and_get_draft_tp",
-        todo="leave draft_tensor_parallel_size out, or set it to 1",
-        needs=("tensor_parallel",),
-        applies=both(names_draft, setting(_DRAFT_TP)),
-    ),
-    PreflightRule(
-        "decode-graphs",
-        _decode_graphs,
-        source="vLLM 0.32.0, adjust_cudagraph_sizes_for_spec_decode, cudagraph_utils.py; public: below 1 token/s",
-        todo="leave the sizes of graphs to the engine",
-        needs=("argv",),
-    ),
-    PreflightRule(
-        "batched-tokens",
-        _batched_tokens,
-        source="vLLM 0.32.0, Scheduler.schedule and _set_max_num_scheduled_tokens",
-        todo="raise --max-num-batched-tokens",
-        applies=lambda spec: speculates(spec) and spec.k is not None,
-    ),
-    PreflightRule(
-        "kserve-storage-uris",
-        _kserve_storage_uris,
-        source="KServe 0.16, predictor.storageUris; Alauda guide option A",
-        todo="upgrade KServe, or stage target and draft on one PVC or in one Modelcar image",
-        needs=("uses_storage_uris", "kserve_version"),
-    ),
-    PreflightRule(
-        "key-too-new",
-        _key_too_new,
-        source="vLLM 0.33.0, vllm/config/speculative.py; 0.32.0 exits at a key that it does not know",
-        todo="remove the key, or raise the engine image",
-        needs=("engine_version",),
-        applies=lambda spec: (
-            speculates(spec) and any(KEYS[key].since for key in spec.settings if key in KEYS)
-        ),
-    ),
-    PreflightRule(
-        "adaptive-verification",
-        _adaptive_verification,
-        source="vLLM 0.33.0, _validate_adaptive_verification and adaptive_verification.py; 0.32.0: dspark only",
-        todo=f"remove {_ADAPTIVE}",
-        asks=("engine_version", "gpu"),
-        applies=lambda spec: spec.settings.get(_ADAPTIVE) is True,
-    ),
-    PreflightRule(
-        "prefill-apart",
-        _prefill_apart,
-        source="vLLM 0.28.0 to 0.33.0, nixl/metadata.py, _get_speculative_compatibility_factors; PR #49230",
-        todo="render a file with the prefill and the decode workload, which edits both, or use ngram or suffix",
-        applies=where(lambda method: method.has_kv_cache),
-    ),
-    PreflightRule(
-        "no-text",
-        Fires(
-            "refuse",
-            "the target's class {facts.target.no_text} generates no text, so speculation has no effect",
-            lambda spec, facts: facts.target.no_text,
-        ),
-        source="vLLM 0.32.0, model_executor/models/registry.py: classes that embed, classify, transcribe or draw",
-        todo="leave this service as it is, or name --runner generate where it does generate text",
-        needs=("target.no_text",),
-    ),
-    PreflightRule(
-        "prefill-differs",
-        _prefill_differs,
-        source="vLLM 0.32.0, nixl/metadata.py, compute_nixl_compatibility_hash: decode pods refuse the KV cache",
-        todo="give both ends the same image, model, dtypes and connector",
-    ),
-    PreflightRule(
-        "dynamic-k",
-        _dynamic_k,
-        source="vLLM #49548 (232 -> 24-157 tok/s at a threshold), PR #57053 (V2 ignores K), PR #32374; 0.33.0 vllm.py",
-        todo="use one K; a bench with several values of --concurrency compares K at each",
-        asks=("data_parallel", "v2_runner", "engine_version"),
-        applies=setting(_SCHEDULE),
-    ),
-    PreflightRule(
-        "draft-variant",
-        _draft_variant,
-        source="vLLM 0.33.0: _is_dflash_candidate_draft, is_xpress, WatermarkConfig; LiLiCorr's speculator",
-        todo="raise the engine image, or use a head of the plain method",
-        needs=("draft.architectures",),
-        asks=("engine_version", "v2_runner"),
-        applies=both(drafts_with_weights, where(lambda method: method.variants)),
-    ),
+def _plain_secret(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    if not facts.plain_secrets:
+        return None
+    names = ", ".join(facts.plain_secrets)
+    return "warn", f"{names} holds a secret in plain text, which every revision records"
+
+
+def _needs_host_tokens(spec: Spec) -> bool:
+    return (
+        method_of(spec).disables_async_scheduling
+        or spec.settings.get("disable_padded_drafter_batch") is True
+    )
+
+
+# Conditions on the spec, by the words of rules.yaml.
+_TERMS = {
+    "adaptive": lambda spec: spec.settings.get(_ADAPTIVE) is True,
+    "has-late-key": lambda spec: any(KEYS[key].since for key in spec.settings if key in KEYS),
+    "inferred": lambda spec: spec.method == INFERRED,
+    "needs-host-tokens": _needs_host_tokens,
+    "runner-matters": _runner_matters,
+}
+
+RULES = read_rules(
+    "engine",
+    {
+        "adaptive-verification": _adaptive_verification,
+        "batched-tokens": _batched_tokens,
+        "custom-logits-processors": _carries("--logits-processors"),
+        "decode-graphs": _decode_graphs,
+        "draft-tensor-parallel": _draft_tensor_parallel,
+        "draft-variant": _draft_variant,
+        "dynamic-k": _dynamic_k,
+        "engine-too-new": _engine_too_new,
+        "engine-too-old": _engine_too_old,
+        "engine-version-unknown": _engine_version_unknown,
+        "fast-prefill": _carries("--kv-sharing-fast-prefill"),
+        "gpu-needed": lambda spec, facts: facts.device == "CPU",
+        "key-too-new": _key_too_new,
+        "kserve-storage-uris": _kserve_storage_uris,
+        "model-runner": _model_runner,
+        "plain-secret": _plain_secret,
+        "prefill-apart": _prefill_apart,
+        "prefill-differs": _prefill_differs,
+        "removed-flags": _removed_flags,
+        "unmanaged-method": _unmanaged_method,
+    },
+    _TERMS,
 )
 
-TRAFFIC_RULES = (
-    # Synthetic acceptance replaces the target's judgement with a chosen rate: the answers are wrong by design.
-    PreflightRule(
-        "synthetic-acceptance",
-        Fires(
-            "refuse",
-            "rejection_sample_method=synthetic returns tokens the target did not choose: test only",
-        ),
-        source="vLLM 0.32.0: accepts drafts by lot, whatever the target says",
-        todo="remove rejection_sample_method; it is for drills on a service without users",
-        applies=setting("rejection_sample_method", "synthetic"),
-    ),
-    # Lossy acceptance changes the answers: no measurement of speed makes up for it.
-    PreflightRule(
-        "lossy-acceptance",
-        Fires(
-            "refuse",
-            "rejection_sample_method=fly accepts tokens the target did not choose: the answers change",
-        ),
-        source="vLLM 0.33.0: fly accepts drafts that the target would not have chosen",
-        todo="remove rejection_sample_method, or set standard or block",
-        applies=setting("rejection_sample_method", "fly"),
-    ),
-    # A think block is new text: there is nothing to look up.
-    PreflightRule(
-        "thinking",
-        Fires(
-            "warn",
-            "the model thinks by default, and {spec.method} cannot propose a think block",
-            fact("thinking"),
-        ),
-        source="Modelplane example qwen3-8b-speculative-decoding, which turns Qwen3's thinking off",
-        todo='serve with --default-chat-template-kwargs {"enable_thinking": false}, or use a head',
-        needs=("thinking",),
-        applies=where(lambda method: not method.loads_weights),
-    ),
-    PreflightRule(
-        "lora",
-        _lora,
-        source="vLLM #4872, PR #11966, #20284 (n-gram); sglang #28395, #34337",
-        todo="measure each adapter; a draft follows the base model, so acceptance falls with every adapter",
-        needs=("enable_lora",),
-    ),
-    PreflightRule(
-        "mtp-prefix-caching",
-        Fires(
-            "warn",
-            "{spec.method} with prefix caching has ended in wrong answers and in illegal memory accesses",
-            fact("prefix_caching"),
-        ),
-        source="vLLM #53912, #40756, SkyRL #1981, club-3090 #1052",
-        todo="watch restarts during the rollout, or serve with --no-enable-prefix-caching",
-        needs=("prefix_caching",),
-        applies=where(lambda method: method.prefix_caching_crashes),
-    ),
-    # The flatter the target's distribution, the fewer proposals it accepts.
-    PreflightRule(
-        "high-temperature",
-        Fires(
-            "warn",
-            "requests sample at temperature {facts.temperature:g}, where acceptance is lowest",
-            lambda spec, facts: (facts.temperature or 0.0) >= _HIGH_TEMPERATURE,
-        ),
-        source="Alauda guide; 0.75x at temperature 1 against 1.0-1.3x at 0 for ngram on new text (vLLM 0.32.0, CPU)",
-        todo="measure with the temperature of production",
-        needs=("temperature",),
-    ),
-    PreflightRule(
-        "high-concurrency",
-        _high_concurrency,
-        source="Ruiz logs (390 cells): best K 2-3 at 64, 2 at 128, 1-2 at 256; vLLM #16258, #9565, #17984",
-        todo="lower K; a bench with several values of --concurrency names where the gain ends",
-        needs=("concurrency",),
-        applies=lambda spec: speculates(spec) and spec.k is not None,
-    ),
-    PreflightRule(
-        "suffix-concurrency",
-        _busy,
-        source="ArcticInference #185, #47",
-        todo="measure at this concurrency, or use ngram_gpu",
-        needs=("concurrency",),
-        applies=where(lambda method: method.busy_above),
-    ),
-    # A draft that always takes its best token is refused more often when the target samples.
-    PreflightRule(
-        "greedy-draft",
-        Fires(
-            "note",
-            "the draft proposes greedily while requests sample at temperature {facts.temperature:g}",
-            lambda spec, facts: facts.temperature,
-        ),
-        source="vLLM PR #24322: a model drafting for itself kept 2.82 of 4 at temperature 1",
-        todo="try draft_sample_method=probabilistic; it costs memory for the draft's logits",
-        needs=("temperature",),
-        applies=both(
-            drafts_with_weights,
-            lambda spec: spec.settings.get("draft_sample_method") != "probabilistic",
-        ),
-    ),
+TRAFFIC_RULES = read_rules(
+    "traffic",
+    {
+        "high-concurrency": _high_concurrency,
+        "high-temperature": lambda spec, facts: (facts.temperature or 0.0) >= _HIGH_TEMPERATURE,
+        "lora": _lora,
+        "suffix-concurrency": _busy,
+    },
+    _TERMS,
 )

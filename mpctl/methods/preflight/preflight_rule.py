@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from operator import attrgetter
-from typing import Literal
+from string import Template
+from typing import Any, Literal
 
-from mpctl.methods.method import Method
+from mpctl.json_types import Json
+from mpctl.methods.method import Method, ReleaseFloor
 from mpctl.methods.preflight.nixl import KvEnd
 from mpctl.methods.spec import Spec
 from mpctl.methods.table import METHODS
+from mpctl.methods.versions import show
+from mpctl.packaged import packaged, rows_of
 
 Severity = Literal["refuse", "warn", "note"]
 _SEVERITIES: tuple[Severity, ...] = (
@@ -127,7 +132,6 @@ class ServiceFacts:
 # Severity, reason and, where it differs from the rule's, the next step; None when nothing is wrong.
 RuleOutcome = tuple[Severity, str] | tuple[Severity, str, str] | None
 Judge = Callable[[Spec, ServiceFacts], RuleOutcome]
-Condition = Callable[[Spec, ServiceFacts], object]
 Applies = Callable[[Spec], bool]
 
 
@@ -165,35 +169,9 @@ class PreflightRule:
         return Finding(self.id, severity, reason, self.source, todo[0] if todo else self.todo)
 
 
-@dataclass(frozen=True)
-class Fires:
-    """The judge of a rule of one case; ``reason`` may name ``{spec.method}`` and ``{facts.gpu}``."""
-
-    severity: Severity
-    reason: str
-    condition: Condition = lambda _spec, _facts: True
-
-    def __call__(self, spec: Spec, facts: ServiceFacts) -> RuleOutcome:
-        return (
-            (self.severity, self.reason.format(spec=spec, facts=facts))
-            if self.condition(spec, facts)
-            else None
-        )
-
-
-def fact(name: str, value: object = True) -> Condition:
-    """A fact of the service has this value."""
-    return lambda spec, facts: facts.value(name) == value
-
-
 def method_of(spec: Spec) -> Method:
     """The method's entry; for a method we do not know, ``none``'s, which promises nothing."""
     return spec.known or METHODS["none"]
-
-
-def where(test: Callable[[Method], object]) -> Applies:
-    """The method's row passes a test."""
-    return lambda spec: spec.known is not None and not spec.is_none and bool(test(spec.known))
 
 
 def drafts_with_weights(spec: Spec) -> bool:
@@ -206,13 +184,114 @@ def names_draft(spec: Spec) -> bool:
     return drafts_with_weights(spec) and spec.draft is not None
 
 
-def setting(name: str, value: object = None) -> Applies:
-    """The configuration carries a key, with this value where one is named."""
-    return lambda spec: (
-        spec.settings.get(name) is not None if value is None else spec.settings.get(name) == value
+# Conditions of rules on the spec that both kinds of rules use.
+_TERMS: Mapping[str, Applies] = {
+    "any": lambda _spec: True,
+    "speculates": speculates,
+    "has-k": lambda spec: spec.k is not None,
+    "drafts-with-weights": drafts_with_weights,
+    "names-draft": names_draft,
+}
+
+
+@dataclass(frozen=True)
+class _RuleRow:
+    """A row of rules.yaml, which explains the fields."""
+
+    id: str
+    source: str
+    todo: str
+    applies: tuple[str, ...] = ("speculates",)
+    needs: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+    severity: Severity | None = None
+    reason: str = ""
+    when: str = ""
+    differ: tuple[str, ...] = ()
+
+
+@cache
+def _rows() -> Mapping[str, list[Json]]:
+    parts: Mapping[str, list[Json]] = packaged(__package__, "rules.yaml")
+    return parts
+
+
+def read_rules(
+    part: str,
+    functions: Mapping[str, Callable[[Spec, ServiceFacts], Any]],
+    terms: Mapping[str, Applies],
+) -> tuple[PreflightRule, ...]:
+    """Return the rules of one part of rules.yaml.
+
+    ``functions``: by the id of a rule, its judge, or the condition of a rule of one case. ``terms``: the part's own
+    conditions on the spec.
+    """
+    rows = rows_of(_rows()[part], _RuleRow)
+    return tuple(_rule(row, functions.get(row.id), {**_TERMS, **terms}) for row in rows)
+
+
+def _rule(
+    row: _RuleRow,
+    function: Callable[[Spec, ServiceFacts], Any] | None,
+    terms: Mapping[str, Applies],
+) -> PreflightRule:
+    conditions = [_condition(text, terms) for text in row.applies]
+    methods = METHODS.values()
+    texts = {
+        "methods": ", ".join(METHODS),
+        "floors": _releases((row.name, row.floor) for row in methods),
+        "ceilings": _releases((row.name, row.ceiling) for row in methods),
+    }
+    return PreflightRule(
+        row.id,
+        _judge(row, function),
+        Template(row.source).substitute(texts),
+        Template(row.todo).substitute(texts),
+        row.needs,
+        row.asks,
+        lambda spec: all(condition(spec) for condition in conditions),
     )
 
 
-def both(first: Applies, second: Applies) -> Applies:
-    """Both conditions."""
-    return lambda spec: first(spec) and second(spec)
+def _releases(rows: Iterable[tuple[str, ReleaseFloor | None]]) -> str:
+    return "; ".join(f"{name} {show(release.version)}" for name, release in rows if release)
+
+
+def _condition(text: str, terms: Mapping[str, Applies]) -> Applies:
+    """Return a condition of a row; one on the method does not hold for a method we do not know, negated or not."""
+    name = text.removeprefix("not ")
+    wanted = name == text
+    kind, _, field_name = name.partition(".")
+    if kind == "method":
+        return lambda spec: (
+            spec.known is not None
+            and speculates(spec)
+            and bool(getattr(spec.known, field_name)) is wanted
+        )
+    if kind == "settings":
+        key, _, value = field_name.partition("=")
+        return lambda spec: _is_set(spec.settings.get(key), value) is wanted
+    return lambda spec: terms[name](spec) is wanted
+
+
+def _is_set(setting: object, value: str) -> bool:
+    return setting == value if value else setting is not None
+
+
+def _judge(row: _RuleRow, function: Callable[[Spec, ServiceFacts], Any] | None) -> Judge:
+    if row.severity is None:
+        if function is None:
+            raise ValueError(f"rule {row.id} has neither a severity nor a function")
+        return function
+    severity = row.severity
+
+    def judge(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+        if row.when and not facts.value(row.when):
+            return None
+        if row.differ and len({facts.value(name) for name in row.differ}) == 1:
+            return None
+        if function is not None and not function(spec, facts):
+            return None
+        return severity, row.reason.format(spec=spec, facts=facts)
+
+    return judge
