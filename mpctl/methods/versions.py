@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from mpctl.packaged import packaged_rows
+
 Version = tuple[int, int, int]
 ASCEND = "vllm-ascend"  # a plugin of vLLM with images of its own
 
@@ -100,79 +102,14 @@ class Removal:
     source: str
 
 
-_CONFIG = "one JSON argument, --speculative-config, replaced the flags"
-_PR = "vLLM PR #14434, PR #15466"
-_V0 = "it belonged to the V0 engine, which is gone"
-_DYNAMIC = "'num_speculative_tokens_per_batch_size', a schedule of [start, end, K]; K 0 turns speculation off"
-_SAMPLER = "'rejection_sample_method': standard or block; typical acceptance has no replacement"
-_NOTHING = "nothing: remove it"
-_INSIDE = "'{}' inside --speculative-config"
-_PARSER = "vLLM 0.32.0 arg_utils.py"
-_REFUSED = "vLLM 0.32.0 refuses it"
-
-# Flags that one argument replaced, each with what took over.
-_FLAGS = {
-    "--speculative-model": "'method' and 'model' inside --speculative-config",
-    "--num-speculative-tokens": _INSIDE.format("num_speculative_tokens"),
-    "--speculative-model-quantization": _INSIDE.format("quantization"),
-    "--speculative-draft-tensor-parallel-size": _INSIDE.format("draft_tensor_parallel_size"),
-    "--speculative-max-model-len": _INSIDE.format("max_model_len"),
-    "--ngram-prompt-lookup-max": _INSIDE.format("prompt_lookup_max"),
-    "--ngram-prompt-lookup-min": _INSIDE.format("prompt_lookup_min"),
-    "--speculative-disable-by-batch-size": _DYNAMIC,
-    "--speculative-disable-mqa-scorer": _NOTHING,
-    "--spec-decoding-acceptance-method": _SAMPLER,
-    "--typical-acceptance-sampler-posterior-threshold": _SAMPLER,
-    "--typical-acceptance-sampler-posterior-alpha": _SAMPLER,
-    "--disable-logprobs-during-spec-decoding": "nothing: remove it, logprobs work",
-}
-_OWN_SIZE = "'draft_tensor_parallel_size'"
-_KEY_UNREAD = "the V1 engine never read it (without effect since 0.10.0)"
-_LOGPROBS = "vLLM 0.32.0 refuses it; PR #24322 still had it"
-_ALL = (
-    *(
-        Removal(flag, "flag", "0.8.3", _CONFIG, replacement, _PR)
-        for flag, replacement in _FLAGS.items()
-    ),
-    Removal("--use-v2-block-manager", "flag", "0.32.0", _V0, _NOTHING, _PARSER),
-    Removal("--num-lookahead-slots", "flag", "0.32.0", _V0, _NOTHING, _PARSER),
-    Removal(
-        "disable_by_batch_size",
-        "key",
-        "0.17.0",
-        _KEY_UNREAD,
-        _DYNAMIC,
-        "vLLM PR #35060, issue #25112",
-    ),
-    Removal("acceptance_method", "key", "0.10.0", _V0, _SAMPLER, _REFUSED),
-    Removal("posterior_threshold", "key", "0.10.0", _V0, _SAMPLER, "vLLM PR #20736 review"),
-    Removal("posterior_alpha", "key", "0.10.0", _V0, _SAMPLER, "vLLM PR #20736 review"),
-    Removal("disable_mqa_scorer", "key", "0.10.0", _V0, _NOTHING, _REFUSED),
-    Removal(
-        "disable_logprobs", "key", "0.32.0", "logprobs work under speculation", _NOTHING, _LOGPROBS
-    ),
-    Removal("speculative_model", "key", "0.8.3", _CONFIG, "'model'", _PR),
-    Removal(
-        "ngram_prompt_lookup_max", "key", "0.8.3", "renamed", "'prompt_lookup_max'", "vLLM #24888"
-    ),
-    Removal(
-        "ngram_prompt_lookup_min", "key", "0.8.3", "renamed", "'prompt_lookup_min'", "vLLM #24888"
-    ),
-    Removal(
-        "tensor_parallel_size",
-        "key",
-        "0.15.0",
-        "it was read as the target's size",
-        _OWN_SIZE,
-        "vLLM PR #24322",
-    ),
-    Removal("strict", "value", "0.32.0", "renamed", "rejection_sample_method: standard", _REFUSED),
+REMOVED: Mapping[str, Removal] = MappingProxyType(
+    {entry.name: entry for entry in packaged_rows(__package__, "removed.yaml", Removal)}
 )
-
-REMOVED: Mapping[str, Removal] = MappingProxyType({entry.name: entry for entry in _ALL})
 
 
 def removed_flags(argv: tuple[str, ...]) -> tuple[Removal, ...]:
     """The removed flags an engine command line still carries, in table order; underscores count as dashes."""
     flags = {part.partition("=")[0].replace("_", "-") for part in argv if part.startswith("--")}
-    return tuple(entry for entry in _ALL if entry.kind == "flag" and entry.name in flags)
+    return tuple(
+        entry for entry in REMOVED.values() if entry.kind == "flag" and entry.name in flags
+    )
