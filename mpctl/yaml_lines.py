@@ -155,7 +155,8 @@ class Node:
             return default
         scalar = self.body[name]
         if (kind is not bool and isinstance(scalar, bool)) or not isinstance(scalar, kind):
-            raise self.error(name, f"expected {WORDS[kind]}, got {scalar!r}")
+            hint = "put it into quotes" if kind is str and isinstance(scalar, int | float) else None
+            raise self.error(name, f"expected {WORDS[kind]}, got {scalar!r}", hint)
         return kind(scalar)  # type: ignore[call-arg]
 
     def text(

@@ -42,7 +42,7 @@ class Option:
             return self.type.parse(default) if hasattr(self.type, "parse") else default
         if self.settings.get("multiple"):
             return ()
-        return False if self.type is bool and "/" not in self.flags[0] else None
+        return False if self.type is bool else None
 
 
 def option(*flags: str, unused: Any = None, **settings: Any) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpctl.app.option import (
     Contexts,
@@ -22,6 +22,9 @@ from mpctl.app.option import (
 )
 from mpctl.errors import InputError
 from mpctl.json_types import JsonView
+
+if TYPE_CHECKING:
+    from mpctl.staging.modes import StagingFacts
 
 # Copies of values whose modules take too long to load for --help; tests/unit/cli/test_cli_options.py compares them.
 
@@ -96,48 +99,16 @@ def _methods(text: str) -> list[str]:
     return [name for name in METHODS if name.startswith(text)]
 
 
-@dataclass(frozen=True)
-class StagingRequest:
-    """The staging mode of the draft, and the facts about the cluster that decide it. None: unknown."""
+class StagingFile(File):
+    """A YAML file of staging facts; the user's settings hold the facts themselves."""
 
-    mode: str | None = _draft(
-        "--staging-mode",
-        metavar="MODE",
-        help="How the draft gets into the pod (default: the best).",
-    )
-    claim: str | None = _draft(
-        "--claim", metavar="NAME", help="PersistentVolumeClaim that may hold the draft."
-    )
-    claim_is_shared: bool | None = _draft(
-        "--shared/--not-shared", type=bool, help="Whether several nodes can mount that claim."
-    )
-    registry: str | None = _draft(
-        "--registry",
-        metavar="PREFIX",
-        help="Registry that an image with the draft may be pushed to.",
-    )
-    air_gapped: bool = _draft(
-        "--air-gapped", type=bool, help="Pods reach neither a hub nor a bucket."
-    )
-    kserve_version: str | None = _draft(
-        "--kserve",
-        metavar="VERSION",
-        help="KServe's release, such as 0.20 (default: the cluster's).",
-    )
-    node_disk_gib: float | None = _draft(
-        "--node-disk", type=float, metavar="GIB", help="Free disk of a GPU node."
-    )
-    draft_size_gib: float | None = _draft(
-        "--draft-size", type=float, metavar="GIB", help="Size of a draft that cannot be read."
-    )
-    token_secret: str | None = _draft(
-        "--token-secret", metavar="NAME", help="Secret with HF_TOKEN for a download Job."
-    )
-    staging_image: str | None = _draft(
-        "--staging-image",
-        metavar="IMAGE",
-        help="Image of the download Job or base of the Containerfile, such as a mirror's with a digest.",
-    )
+    name = "file"
+
+    def parse(self, value: Any) -> StagingFacts:
+        """Return the facts. Raises :class:`InputError` with file, line and field."""
+        from mpctl.app.change.staging import read_staging_file
+
+        return read_staging_file(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
@@ -203,7 +174,12 @@ class SpeculationRequest:
     gpu: str | None = _draft(
         "--gpu", metavar="NAME", help="GPU, to estimate the KV pool: L4, H100-SXM."
     )
-    staging: StagingRequest = group(StagingRequest)
+    staging: StagingFacts | None = _draft(
+        "--staging",
+        type=StagingFile(),
+        metavar="FILE",
+        help="Facts that decide how the draft gets into the pod (docs/how-to/staging.md).",
+    )
 
     def completed(self) -> SpeculationRequest:
         """The request with the method and the settings of the file behind ``--spec @FILE``.

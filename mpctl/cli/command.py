@@ -163,7 +163,7 @@ def click_option(declared: Option, name: str = "", *, required: bool = False) ->
     }
     kind, flags = declared.type, [*declared.flags, *([name] if name else [])]
     if kind is bool:
-        settings |= {"is_flag": True} if "/" not in flags[0] else {"default": None}
+        settings["is_flag"] = True
     elif kind is not str:
         settings["type"] = _type(kind)
     return SectionedOption(flags, section=declared.section, **{**settings, **declared.settings})
@@ -176,6 +176,8 @@ def _type(kind: Any) -> Any:
         return click.IntRange(kind.least, kind.most)
     if kind is File:
         return FileName()
+    if isinstance(kind, File):
+        return ParsedFile(kind)
     return Parsed(kind) if hasattr(kind, "parse") else kind
 
 
@@ -262,6 +264,10 @@ class Parsed(click.ParamType[Any]):
             return self._kind.parse(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class ParsedFile(Parsed, FileName):
+    """A path, which shells complete, with the meaning of the file's text."""
 
 
 def presentable(terminal: Terminal, text: str, *, show_secrets: bool) -> str:

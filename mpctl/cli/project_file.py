@@ -23,7 +23,7 @@ output color verbose quiet debug namespace no_input timeout request_timeout inte
 spec set spec_config method k draft strategy keep_baseline refuse values chart_key
 prompts workload transcripts adapters concurrency rate contexts temperature thinking max_tokens reuse_prompts
 requests repeats detect max_time
-traffic acceptance coverage prompt_tokens output_tokens reference now gpu kserve air_gapped node_disk
+traffic acceptance coverage prompt_tokens output_tokens reference now gpu
 weights_gb bandwidth
 """
 ALLOWED = frozenset(_ALLOWED.split())

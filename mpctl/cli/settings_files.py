@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -26,10 +26,13 @@ from mpctl.cli.project_file import ALLOWED, LARGEST, decoded, read_project_file
 from mpctl.cli.registry import COMMANDS, every_command
 from mpctl.errors import InputError
 
+if TYPE_CHECKING:
+    from mpctl.staging.modes import StagingFacts
+
 # Options that several commands have, and that may therefore stand at the top of a file.
 COMMON = (
     *("platform", "namespace", "context", "kubeconfig", "color", "verbose", "quiet", "debug"),
-    *("output", "timeout", "yes", "no_input"),
+    *("output", "timeout", "yes", "no_input", "staging"),
 )
 
 Key = tuple[str, ...]
@@ -205,7 +208,9 @@ def _read(text: str, file: str) -> Iterator[tuple[Key, Setting]]:
                     line=name.line,
                     field=name.value,
                 )
-            if isinstance(value, Mapping) and value.entries:
+            if isinstance(value, Mapping) and key == ("staging",):
+                yield key, Setting(_staging(text, file), file, name.line)
+            elif isinstance(value, Mapping) and value.entries:
                 yield from walk(value, key)
             else:
                 yield (
@@ -222,6 +227,14 @@ def _read(text: str, file: str) -> Iterator[tuple[Key, Setting]]:
                 "must be a mapping of option names to values", file=file, line=root.line
             )
         yield from walk(root, ())
+
+
+def _staging(text: str, file: str) -> StagingFacts:
+    """The facts below the key ``staging``, which no other setting has below itself."""
+    from mpctl.app.change.staging import read_staging
+    from mpctl.yaml_lines import document
+
+    return read_staging(document(text, file).node("staging"))
 
 
 def _unknown(setting: Setting, name: str, names: Iterable[str], message: str) -> NoReturn:

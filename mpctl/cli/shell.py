@@ -51,8 +51,9 @@ Names are those of the options. Within a file, a setting of a command takes prec
     up:
       timeout: 5m
 
-Allowed at the top: platform, namespace, context, kubeconfig, color, verbose, quiet, debug, output, timeout, yes and
-no-input; report and rbac do not read output. A wrong value is reported with its file and line, or its variable.
+Allowed at the top: platform, namespace, context, kubeconfig, color, verbose, quiet, debug, output, timeout, yes,
+no-input, and staging: a file, or the facts themselves. report and rbac do not read output. A wrong value is reported
+with its file and line, or its variable.
 
 A project file comes with its folder, which another user may have written. So it may set only:
 """

@@ -12,18 +12,18 @@ from mpctl.manifest.text.view import text_of
 from mpctl.manifest.text.yaml_tree import contents, data
 from mpctl.staging.kserve_storage import Release, release
 
-OPTION = "--staging-mode"
+OPTION = "--staging"
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 DOWNLOADS = ("hf://", "s3://", "gs://")
 # A claim's or a Secret's name: an RFC 1123 subdomain, as the API server takes it.
-_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_IMAGE = r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@\w+:\w+)?"
+NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+IMAGE = r"[\w.-]+(:\d+)?(/[\w.-]+)*(:[\w.-]+)?(@\w+:\w+)?"
 _BUCKET = r"[^/\s]+(/.*)?"
 _FORMS = {
     "hf": (REPOSITORY.pattern, "hf://ORGANISATION/MODEL or hf://ORGANISATION/MODEL:REVISION"),
-    "pvc": (rf"{_NAME}(/(?!\.\.(/|$))[^/]+)*/?", "pvc://CLAIM/FOLDER, the folder without '..'"),
-    "oci": (_IMAGE, "oci://REGISTRY/IMAGE:TAG"),
-    "oci+native": (_IMAGE, "oci+native://REGISTRY/IMAGE:TAG"),
+    "pvc": (rf"{NAME}(/(?!\.\.(/|$))[^/]+)*/?", "pvc://CLAIM/FOLDER, the folder without '..'"),
+    "oci": (IMAGE, "oci://REGISTRY/IMAGE:TAG"),
+    "oci+native": (IMAGE, "oci+native://REGISTRY/IMAGE:TAG"),
     "s3": (_BUCKET, "s3://BUCKET/FOLDER"),
     "gs": (_BUCKET, "gs://BUCKET/FOLDER"),
 }
@@ -31,54 +31,19 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 @dataclass(frozen=True)
-class StagingCluster:
-    """Facts about the cluster that runs the service; None is unknown.
+class StagingFacts:
+    """Facts about the cluster that runs a service, and about its draft; None is unknown."""
 
-    ``claim``: a volume claim that may hold the draft; ``shared``: whether pods of several nodes can mount it;
-    ``registry``: where images may be pushed, ``registry.example/models``; ``node_disk_gib``: free on a GPU node;
-    ``staging_image``: of the download Job, or the base of the draft's image, in place of the public one by its tag.
-    """
-
-    kserve: str | None = None
-    air_gapped: bool = False
-    node_disk_gib: float | None = None
-    claim: str | None = None
-    shared: bool | None = None
-    registry: str | None = None
-    token_secret: str | None = None
-    staging_image: str | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse names that no cluster takes. Raises :class:`InputError` with the option."""
-        prefix = r"[\w.-]+(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*/?"
-        for field, value, form, such in (
-            (
-                "--claim",
-                self.claim,
-                _NAME,
-                "lower-case letters, digits, dashes and dots, such as models",
-            ),
-            (
-                "--token-secret",
-                self.token_secret,
-                _NAME,
-                "lower-case letters, digits, dashes and dots, such as hf-token",
-            ),
-            (
-                "--staging-image",
-                self.staging_image,
-                _IMAGE,
-                "an image such as registry.example/busybox@sha256:...",
-            ),
-            (
-                "--registry",
-                self.registry,
-                prefix,
-                "a host and a path without scheme and tag: registry.example/models",
-            ),
-        ):
-            if value is not None and not re.fullmatch(form, value):
-                raise InputError(f"{value!r} cannot be used", field=field, hint=such)
+    kserve: str | None = None  # release, such as 0.20
+    air_gapped: bool = False  # pods reach neither a hub nor a bucket
+    node_disk_gib: float | None = None  # free on a GPU node
+    claim: str | None = None  # volume claim that may hold the draft
+    shared: bool | None = None  # whether pods of several nodes can mount that claim
+    registry: str | None = None  # where images may be pushed, such as registry.example/models
+    token_secret: str | None = None  # name of a Secret with HF_TOKEN for the download Job
+    image: str | None = None  # of the download Job, or the base of the draft's image
+    draft_size_gib: float | None = None  # of a draft that cannot be read
+    mode: str | None = None  # staging mode to use; None: the best
 
 
 @dataclass(frozen=True)
@@ -188,7 +153,7 @@ class StagingPlan:
 class StagingContext:
     """A service, a draft and a cluster, with what the rules of staging ask about."""
 
-    def __init__(self, service: Service, draft: DraftSource, cluster: StagingCluster) -> None:
+    def __init__(self, service: Service, draft: DraftSource, cluster: StagingFacts) -> None:
         self.service, self.draft, self.cluster = service, draft, cluster
         self.kserve: Release | None = release(cluster.kserve)
         predictor = (

@@ -28,8 +28,8 @@ from mpctl.staging.modes import (
     OPTION,
     DraftSource,
     ModeCheck,
-    StagingCluster,
     StagingContext,
+    StagingFacts,
     StagingPlan,
     document_of,
 )
@@ -48,17 +48,13 @@ class StagingMode:
 
 
 def plan_staging(
-    service: Service, draft: DraftSource, cluster: StagingCluster, *, mode: str | None = None
+    service: Service, draft: DraftSource, cluster: StagingFacts, *, mode: str | None = None
 ) -> StagingPlan:
     """Plan how ``draft`` reaches the pod of ``service``: by ``mode``, else by the best one available.
 
     Raises:
         InputError: the mode asked for, or every mode, is unavailable; the message gives the reason for each.
     """
-    if mode is not None and mode not in MODES:
-        raise InputError(
-            f"unknown staging mode {mode!r}", field=OPTION, hint=f"use one of {', '.join(MODES)}"
-        )
     context = StagingContext(service, draft, cluster)
     checks = tuple(ModeCheck(name, row.unavailable(context)) for name, row in MODES.items())
     selected, reason = _select(context, checks, mode)
@@ -85,7 +81,7 @@ def _select(
                 field=OPTION,
                 hint=hint,
             )
-        return mode, f"requested with {OPTION}"
+        return mode, f"requested in {OPTION} FILE"
     best = next(
         ((name, why) for name, why in _preferences(context) if unavailable[name] is None), None
     )
@@ -94,7 +90,7 @@ def _select(
         raise InputError(
             f"no staging mode is available for {context.draft.name} in {service}: {reasons}",
             field="--draft",
-            hint="give --kserve VERSION, --claim NAME or --registry PREFIX, whichever the cluster has",
+            hint=f"name kserve, claim or registry in {OPTION} FILE, whichever the cluster has",
         )
     return best
 
@@ -112,7 +108,7 @@ def _require_served(service: Service, plan: StagingPlan, kserve: str) -> None:
         raise InputError(
             f"KServe would not serve {service.name} staged as {plan.mode}: {reasons}",
             file=service.file,
-            hint=f"choose another mode with {OPTION}",
+            hint=f"choose another mode in {OPTION} FILE",
         )
 
 
@@ -201,7 +197,11 @@ def _no_list(context: StagingContext) -> str | None:
     if context.kserve is None or context.kserve < OLDEST:
         supported = " and ".join(".".join(map(str, release)) for release in (OLDEST, NEWEST))
         present = f"this is KServe {context.cluster.kserve}; mpctl stages with KServe {supported}"
-        return present if context.kserve else "KServe's version is not known (--kserve)"
+        return (
+            present
+            if context.kserve
+            else "KServe's version is not known (kserve in --staging FILE)"
+        )
     return _no_further_entry(context)
 
 
@@ -299,7 +299,7 @@ def _no_claim(context: StagingContext) -> str | None:
         return None
     if not context.draft.uri.startswith(DOWNLOADS):
         return f"a download Job does not fetch {context.draft.uri}"
-    return None if context.claim else "no volume claim is known (--claim)"
+    return None if context.claim else "no volume claim is known (claim in --staging FILE)"
 
 
 def _by_claim(context: StagingContext, reason: str) -> StagingPlan:
@@ -373,7 +373,7 @@ def _no_image(context: StagingContext) -> str | None:
     if reason:
         return reason
     if not is_oci(uri) and context.cluster.registry is None:
-        return "no registry is known to push an image to (--registry)"
+        return "no registry is known to push an image to (registry in --staging FILE)"
     if context.storage and _is_before(context, SEVERAL_IMAGES):
         return f"an image beside another entry is served since KServe 0.20, this is {context.cluster.kserve}"
     if is_native(uri) and _is_before(context, SEVERAL_IMAGES):
@@ -386,7 +386,7 @@ def _by_image(context: StagingContext, reason: str) -> StagingPlan:
     entry, recipe, steps = draft.uri, None, [f"the image is mounted at {DRAFT_MOUNT}"]
     if not is_oci(draft.uri):
         entry = f"oci://{image_name(context.cluster.registry or '', draft.uri, draft.revision)}"
-        recipe = containerfile(draft.fetched, context.cluster.staging_image)
+        recipe = containerfile(draft.fetched, context.cluster.image)
     image = entry.split("://", 1)[1]
     if recipe:
         steps.insert(0, f"build and push {image}")
@@ -423,7 +423,8 @@ def _by_engine(context: StagingContext, reason: str) -> StagingPlan:
     ]
     if context.kserve is None and context.storage and context.service.kind == "InferenceService":
         warnings.append(
-            "KServe's version is not known (--kserve): 0.19 and 0.20 can fetch the draft beside the target"
+            "KServe's version is not known (kserve in --staging FILE): "
+            "0.19 and 0.20 can fetch the draft beside the target"
         )
     if context.draft.revision == "main":
         warnings.append("no revision is pinned: a new upload changes what the next start loads")

@@ -12,7 +12,7 @@ from mpctl.json_types import Json
 from mpctl.manifest import Service
 from mpctl.methods import parse_version
 from mpctl.methods.versions import show
-from mpctl.staging.modes import StagingCluster, hub_name
+from mpctl.staging.modes import StagingFacts, hub_name
 
 # KServe's own downloader, of the release that is installed; it takes a source and a path, as in its init container.
 _INITIALIZER = "kserve/storage-initializer"
@@ -48,7 +48,7 @@ def containerfile(source: str, base: str | None) -> str:
 
 
 def download_job(
-    service: Service, source: str, claim: str, folder: str, cluster: StagingCluster
+    service: Service, source: str, claim: str, folder: str, cluster: StagingFacts
 ) -> Json:
     """A Job that downloads ``source`` into ``folder`` of the claim with KServe's own initializer.
 
@@ -60,7 +60,7 @@ def download_job(
     installed = parse_version(cluster.kserve)
     version = f"v{show(installed)}" if installed else _INITIALIZER_VERSION
     texts = {
-        "IMAGE": cluster.staging_image or f"{_INITIALIZER}:{version}",
+        "IMAGE": cluster.image or f"{_INITIALIZER}:{version}",
         "SOURCE": source,
         "FOLDER": f"/models/{folder}",
         "CLAIM": claim,

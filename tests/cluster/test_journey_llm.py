@@ -46,7 +46,8 @@ spec:
 """
 QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local")
 NGRAM = ("--spec", "ngram")
-EAGLE3 = ("--spec", "eagle3", "--staging-mode", "engine")
+STAGING = Path(__file__).parents[1] / "data" / "staging" / "engine.yaml"
+EAGLE3 = ("--spec", "eagle3", "--staging", str(STAGING))
 HEAD = "RedHatAI/Qwen3-8B-speculator.eagle3"
 
 

@@ -8,13 +8,13 @@ from mpctl.manifest import load
 from mpctl.manifest.draft_storage import DRAFT_MOUNT, without_draft
 from mpctl.methods import build
 from mpctl.staging.kserve_storage import problems
-from mpctl.staging.modes import DraftSource, StagingCluster
+from mpctl.staging.modes import DraftSource, StagingFacts
 from mpctl.staging.planner import plan_staging
 
 from .objects import MODEL
 from .rig.api import ApiError
 
-KNOWN = StagingCluster("0.20.0", claim="models", shared=True, registry="registry.example/models")
+KNOWN = StagingFacts("0.20.0", claim="models", shared=True, registry="registry.example/models")
 URI = "      storageUri: hf://org/target\n"
 TARGETS = {
     "hf": MODEL,

@@ -18,7 +18,7 @@ from mpctl.app.change.resolve import (
     select_draft,
     with_published_facts,
 )
-from mpctl.app.change.staging import StagedDraft, check_options, stage_draft
+from mpctl.app.change.staging import StagedDraft, require_gpu, stage_draft
 from mpctl.app.console import Console
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Source
@@ -27,7 +27,7 @@ from mpctl.estimate.shape import Shape
 from mpctl.json_types import Json
 from mpctl.manifest import Service, masked
 from mpctl.methods import METHODS, Finding, Spec, asks_for, from_config
-from mpctl.staging.modes import StagingPlan
+from mpctl.staging.modes import StagingFacts, StagingPlan
 
 _FEW = 3  # checks that are listed one by one
 
@@ -183,12 +183,13 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         InputError: the request or the manifest cannot be used.
         Refused: the method needs a draft and none fits.
     """
-    check_options(request)
+    require_gpu(request.gpu)
     if made := annex.find("made-draft"):
         request = made(source, request)
     config, method = read_config(request.config), METHODS.get(request.method)
     ask_hub = source.asks_hub and method is not None and method.loads_weights
-    kserve = request.staging.kserve_version or (source.kserve_version() if source.stages else None)
+    facts = request.staging or StagingFacts()
+    kserve = facts.kserve or (source.kserve_version() if source.stages else None)
     target = resolve_target(
         source,
         listing=request.target_listing,
@@ -206,9 +207,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     draft = with_published_facts(draft, spec, target, request)
     staged = StagedDraft(spec)
     if source.stages:
-        staged = stage_draft(
-            source, target, spec, request.staging, draft=draft, selection=selection
-        )
+        staged = stage_draft(source, target, spec, facts, draft=draft, selection=selection)
     notes = (*notes, *_runtime_findings(target.service), *source.path_findings())
     if draft.missing:
         missing = Finding(

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from mpctl.app.change.resolve import Checkpoint, Selection, UnchangedService, is_below
-from mpctl.app.requests import SpeculationRequest, StagingRequest
+from mpctl.app.files import read_file
 from mpctl.app.session.base import Edit, Source
 from mpctl.errors import InputError
 from mpctl.estimate.shape import gpu_gib, gpus
 from mpctl.manifest import Service
 from mpctl.manifest.draft_storage import DRAFT_MOUNT, without_draft
 from mpctl.methods import Finding, Spec
-from mpctl.staging.kserve_storage import release
-from mpctl.staging.modes import DraftSource, StagingCluster, StagingPlan
-from mpctl.staging.planner import plan_staging
+from mpctl.staging.modes import IMAGE, NAME, OPTION, DraftSource, StagingFacts, StagingPlan
+from mpctl.staging.planner import MODES, plan_staging
+from mpctl.yaml_lines import Node, document
 
 
 @dataclass(frozen=True)
@@ -27,51 +28,77 @@ class StagedDraft:
     edit: Edit | None = None
 
 
-def check_options(request: SpeculationRequest) -> None:
-    """Refuse invalid numbers, versions and names before anything is looked up.
+_TEXTS = {
+    "kserve": (r"v?\d+\.\d+(\.\d+)?([-+].+)?", 'a release, such as "0.20" in quotes'),
+    "claim": (NAME, "the name of a PersistentVolumeClaim, such as models"),
+    "token_secret": (NAME, "the name of a Secret with HF_TOKEN, such as hf-token; no token"),
+    "image": (IMAGE, "an image, such as registry.example/busybox@sha256:..."),
+    "registry": (
+        r"[\w.-]+(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*/?",
+        "a host and a path without scheme and tag, such as registry.example/models",
+    ),
+    "mode": ("|".join(MODES), f"one of {', '.join(MODES)}"),
+}
+
+
+def read_staging_file(path: str) -> StagingFacts:
+    """Read the file behind ``--staging``.
 
     Raises:
-        InputError: with the option; of a GPU, the hint lists those that are in the table.
+        InputError: it cannot be read, or a fact cannot be used.
     """
-    staging = request.staging
-    if staging.kserve_version and release(staging.kserve_version) is None:
-        raise InputError(
-            f"{staging.kserve_version!r} is no version", field="--kserve", hint="such as 0.20"
-        )
-    for field, size in (
-        ("--node-disk", staging.node_disk_gib),
-        ("--draft-size", staging.draft_size_gib),
-    ):
-        if size is not None and not 0 < size < float("inf"):
-            raise InputError(f"{size:g} is no size in GiB", field=field)
-    cluster_of(staging)  # which refuses names
-    if request.gpu is not None and gpu_gib(request.gpu) is None:
-        raise InputError(
-            f"{request.gpu!r} is not in the table",
-            field="--gpu",
-            hint=f"known: {', '.join(gpus())}",
-        )
+    return read_staging(document(read_file(path, OPTION), path))
 
 
-def cluster_of(request: StagingRequest, kserve: str | None = None) -> StagingCluster:
-    """The facts about the cluster. ``kserve``: its release as read, where the request names none."""
-    return StagingCluster(
-        kserve=request.kserve_version or kserve,
-        air_gapped=request.air_gapped,
-        node_disk_gib=request.node_disk_gib,
-        claim=request.claim,
-        shared=request.claim_is_shared,
-        registry=request.registry,
-        token_secret=request.token_secret,
-        staging_image=request.staging_image,
+def read_staging(node: Node) -> StagingFacts:
+    """Read the facts of a mapping.
+
+    Raises:
+        InputError: a field is unknown or cannot be used; with file, line and field.
+    """
+    texts = {
+        name: node.text(name, pattern=form, what=form_in_words)
+        for name, (form, form_in_words) in _TEXTS.items()
+        if node.has(name)
+    }
+    facts = StagingFacts(
+        **texts,
+        air_gapped=node.value("air_gapped", bool, False),
+        shared=node.value("shared", bool, None),
+        node_disk_gib=_size(node, "node_disk_gib"),
+        draft_size_gib=_size(node, "draft_size_gib"),
     )
+    node.asked.update(_TEXTS)
+    node.done()
+    return facts
+
+
+def _size(node: Node, name: str) -> float | None:
+    """A size in GiB above zero; None where the file has none."""
+    node.asked.add(name)
+    size = node.body.get(name)
+    if size is None or (isinstance(size, int | float) and 0 < size < math.inf and size is not True):
+        return size
+    raise node.error(name, f"{size!r} is no size in GiB")
+
+
+def require_gpu(name: str | None) -> None:
+    """Refuse a GPU of which nothing is known.
+
+    Raises:
+        InputError: the hint lists the GPUs that are in the table.
+    """
+    if name is not None and gpu_gib(name) is None:
+        raise InputError(
+            f"{name!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}"
+        )
 
 
 def stage_draft(
     source: Source,
     target: UnchangedService,
     spec: Spec,
-    request: StagingRequest,
+    facts: StagingFacts,
     *,
     draft: Checkpoint,
     selection: Selection,
@@ -88,21 +115,21 @@ def stage_draft(
     if bare is not before and is_below(spec.draft, DRAFT_MOUNT):
         bare = before  # it names what is staged already
     size, entry = (
-        request.draft_size_gib or (draft.facts.weight_gib if draft.facts else None),
+        facts.draft_size_gib or (draft.facts.weight_gib if draft.facts else None),
         selection.entry,
     )
     if size is None and entry is not None:
         size = entry.loaded_gib or (None if entry.size_b is None else entry.size_b * 2e9 / 2**30)
-    revision, facts = spec.settings.get("revision"), target.checkpoint.facts
+    revision, checkpoint = spec.settings.get("revision"), target.checkpoint.facts
     wanted = DraftSource(
         spec.draft,
         revision if isinstance(revision, str) else "",
         size,
-        facts.weight_gib if facts else None,
+        checkpoint.weight_gib if checkpoint else None,
         here=source.model_facts(spec.draft) is not None,
     )
-    cluster = cluster_of(request, target.kserve)
-    plan = plan_staging(bare, wanted, cluster, mode=request.mode)
+    cluster = replace(facts, kserve=target.kserve)
+    plan = plan_staging(bare, wanted, cluster, mode=facts.mode)
 
     def edit(service: Service) -> Service:
         clean = service if bare is before else without_draft(service)

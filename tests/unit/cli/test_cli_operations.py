@@ -13,23 +13,19 @@ from mpctl.app.requests import (
     RollbackRequest,
     RolloutRequest,
     SpeculationRequest,
-    StagingRequest,
     TrafficRequest,
 )
 from mpctl.app.session.base import ServiceNotFound
 from mpctl.cli.context import CliContext
 from mpctl.cli.operate.outcome import outcome_text
 from mpctl.experiment.users import Placement
+from mpctl.staging.modes import StagingFacts
 
 NGRAM = RolloutRequest(SpeculationRequest("ngram"))
 
 
 def speculating(**changes):
     return replace(NGRAM, speculation=replace(NGRAM.speculation, **changes))
-
-
-def staged(**changes):
-    return speculating(staging=StagingRequest(**changes))
 
 
 def measured(**changes):
@@ -59,14 +55,6 @@ ROLLOUTS = [
     (["--known-bad", "rows.yaml"], speculating(known_bad="rows.yaml")),
     (["--engine-version", "0.32.0"], speculating(engine_version="0.32.0")),
     (["--gpu", "L4", "--ignore", "a", "--ignore", "b"], speculating(gpu="L4", ignored=("a", "b"))),
-    (["--staging-mode", "pvc", "--claim", "models"], staged(mode="pvc", claim="models")),
-    (["--shared"], staged(claim_is_shared=True)),
-    (["--not-shared"], staged(claim_is_shared=False)),
-    (["--registry", "r/m", "--air-gapped"], staged(registry="r/m", air_gapped=True)),
-    (["--kserve", "0.20"], staged(kserve_version="0.20")),
-    (["--node-disk", "80", "--draft-size", "1.5"], staged(node_disk_gib=80.0, draft_size_gib=1.5)),
-    (["--staging-image", "r/a@sha256:ab"], staged(staging_image="r/a@sha256:ab")),
-    (["--token-secret", "hub"], staged(token_secret="hub")),
     (["--bake", "0"], shifted(bake_s=0.0)),
     (
         ["--prompts", "edits:2", "--prompts", "a=f.jsonl"],
@@ -152,6 +140,41 @@ def test_the_request_of_a_rollout(cli, requested, arguments, request_):
 
 
 @pytest.mark.needs("local")
+def test_a_rollout_is_asked_for_with_the_facts_of_a_staging_file(cli, requested):
+    path = cli.directory / "staging.yaml"
+    path.write_text('mode: pvc\nclaim: models\nshared: false\nkserve: "0.20"\n')
+    assert cli("rollout", "svc", "--spec", "ngram", "--staging", str(path)).code == 0
+    facts = StagingFacts(mode="pvc", claim="models", shared=False, kserve="0.20")
+    assert [asked for _, asked in requested] == [speculating(staging=facts)]
+
+
+@pytest.mark.needs("local")
+def test_the_users_settings_hold_staging_facts_for_every_command(cli, requested):
+    cli.user("rollout:\n  concurrency: 8\nstaging:\n  claim: models\n  token_secret: hub\n")
+    assert cli("rollout", "svc", "--spec", "ngram").code == 0
+    (asked,) = [asked for _, asked in requested]
+    assert asked.speculation.staging == StagingFacts(claim="models", token_secret="hub")
+    path = cli.directory / "other.yaml"
+    path.write_text("claim: drafts\n")
+    assert cli("rollout", "svc", "--spec", "ngram", "--staging", str(path)).code == 0
+    assert requested[-1][1].speculation.staging == StagingFacts(claim="drafts")
+    user = cli.user("# facts\nstaging:\n  claim: ../models\n")
+    wrong = cli("rollout", "svc", "--spec", "ngram")
+    assert wrong.code == 2
+    assert f"{user}:3: staging.claim: '../models' is not the name of" in wrong.err
+
+
+@pytest.mark.needs("local")
+@pytest.mark.parametrize("text", ["staging: f.yaml\n", "staging: {claim: models}\n"])
+def test_a_project_file_chooses_no_staging(cli, requested, text):
+    cli.project(text)
+    refused = cli("rollout", "svc", "--spec", "ngram")
+    assert refused.code == 2
+    assert "staging: a project file may not set this" in refused.err
+    assert requested == []
+
+
+@pytest.mark.needs("local")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -223,7 +246,7 @@ def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
         for word in arguments
         if word.startswith("--")
     }
-    elsewhere = {"--spec", "--file", "--yes", "--no-input", "--output"}
+    elsewhere = {"--spec", "--staging", "--file", "--yes", "--no-input", "--output"}
     opts = {
         p.opts[-1]
         for p in command.params

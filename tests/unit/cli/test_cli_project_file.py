@@ -19,13 +19,13 @@ _REFUSED = """
 platform context kubeconfig as all all_namespaces cluster_wide selector url candidate candidate_url home shared_home
 lease_namespace leader_elect load queue engine route service port listen prometheus role to profile model
 target
-image staging_image trainer trainer_image vllm secret token_secret key public_key sign_with webhook
+image trainer trainer_image vllm secret key public_key sign_with webhook
 webhook_secret watch_policy policy known_bad ignore cluster_id accept_difference accept_downtime allow_in_job
-admission_policy deployments drafts draft_listing target_listing draft_size dataset tokenizer file fidelity bake max_age
+admission_policy deployments drafts draft_listing target_listing dataset tokenizer file fidelity bake max_age
 offline force yes exact allow_from engine_version
 measure_on measure_limit mirror traffic_steps step_duration users_share users_window
-apply arm bundle calls cell claim client deadline disk dry_run history keep lifeline made_with measure once orphans
-output_file publish registry revision run shared shared_runtime show_secrets staging_mode steps storage_class tail
+apply arm bundle calls cell client deadline disk dry_run history keep lifeline made_with measure once orphans
+output_file publish revision run shared shared_runtime show_secrets staging steps storage_class tail
 to_revision tune watch without without_all_pods write_spec from
 """
 REFUSED = frozenset(_REFUSED.split())

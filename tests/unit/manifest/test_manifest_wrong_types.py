@@ -16,7 +16,7 @@ from mpctl.estimate.facts import facts_of
 from mpctl.manifest import Service, load, load_values
 from mpctl.methods import from_config, preflight_findings
 from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
-from mpctl.staging.modes import DraftSource, StagingCluster
+from mpctl.staging.modes import DraftSource, StagingFacts
 from mpctl.staging.planner import MODES, plan_staging
 
 EAGLE3 = {"method": "eagle3", "model": "/mnt/d", "num_speculative_tokens": 3}
@@ -116,7 +116,7 @@ def use(service: Service) -> None:
             lambda name=name, kserve=kserve: plan_staging(
                 service,
                 DraftSource("hf://org/draft"),
-                StagingCluster(kserve=kserve, claim="c", registry="r"),
+                StagingFacts(kserve=kserve, claim="c", registry="r"),
                 mode=name,
             )
             for name in (None, *MODES)

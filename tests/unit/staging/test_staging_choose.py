@@ -21,7 +21,7 @@ from mpctl.manifest import foreign_changes, load
 from mpctl.manifest.draft_storage import without_draft
 from mpctl.methods import METHODS, build
 from mpctl.staging.kserve_storage import problems
-from mpctl.staging.modes import DraftSource, StagingCluster
+from mpctl.staging.modes import DraftSource, StagingFacts
 from mpctl.staging.planner import MODES, plan_staging
 
 CRDS = Path(__file__).parents[2] / "data" / "crds"
@@ -112,7 +112,7 @@ WITHOUT = [name for name, method in METHODS.items() if not method.loads_weights]
 def test_every_method_by_every_mode_on_every_release(release, mode, target):
     text = TARGETS[target]
     service = load(text)[0]
-    cluster = StagingCluster(kserve=release, **EVERYTHING)
+    cluster = StagingFacts(kserve=release, **EVERYTHING)
     draft = DraftSource("/opt/draft" if mode == "present" else "org/draft", size_gib=2.0)
     why = impossible(mode, release, target)
     if why is not None:
@@ -169,7 +169,7 @@ def test_the_best_mode_and_why(target, cluster, mode, says):
     plan = plan_staging(
         load(TARGETS[target])[0],
         DraftSource("org/draft", size_gib=3.0, target_gib=16.0),
-        StagingCluster(**cluster),
+        StagingFacts(**cluster),
     )
     assert (plan.mode, says in plan.reason) == (mode, True), plan.reason
     assert {one.mode for one in plan.checks} == set(MODES)
@@ -181,21 +181,17 @@ def test_when_no_mode_is_available_the_hint_says_what_to_give():
         plan_staging(
             load(TARGETS["hf"])[0],
             DraftSource("org/draft"),
-            StagingCluster(kserve="0.20", air_gapped=True),
+            StagingFacts(kserve="0.20", air_gapped=True),
         )
     for mode in MODES:
         assert f"{mode}: " in caught.value.message
-    assert "--claim" in caught.value.hint
-    with pytest.raises(InputError, match="unknown staging mode"):
-        plan_staging(
-            load(TARGETS["hf"])[0], DraftSource("org/draft"), StagingCluster(), mode="pigeon"
-        )
+    assert "claim or registry in --staging FILE" in caught.value.hint
 
 
 def test_a_target_of_a_data_connection_is_not_left_behind_by_the_list_of_artifacts():
     """KServe's controller adds the initializer for storageUris alone; the webhook then adds no second one."""
     keyed = load(HEAD + MODEL + "      storage: {key: s3, path: models/qwen}\n")[0]
-    cluster = StagingCluster("0.20", **EVERYTHING)
+    cluster = StagingFacts("0.20", **EVERYTHING)
     with pytest.raises(InputError, match=r"model\.storage excludes storageUris"):
         plan_staging(keyed, DraftSource("org/draft", size_gib=2.0), cluster, mode="storageUris")
     assert plan_staging(keyed, DraftSource("org/draft", size_gib=2.0), cluster).mode == "pvc"
@@ -206,7 +202,7 @@ def test_the_paths_that_engines_read():
         plan = plan_staging(
             load(TARGETS[target])[0],
             DraftSource(draft, "v1"),
-            StagingCluster("0.20", **{**EVERYTHING, **more}),
+            StagingFacts("0.20", **{**EVERYTHING, **more}),
             mode=mode,
         )
         return plan.path
@@ -224,8 +220,8 @@ def test_the_paths_that_engines_read():
 
 def test_images_of_a_mirror_with_their_digest():
     service, mirror = load(TARGETS["hf"])[0], "r.example:5000/base:1@sha256:" + "ab" * 32
-    cluster = StagingCluster(
-        "0.20.0", claim="models", shared=True, registry="r.example/m", staging_image=mirror
+    cluster = StagingFacts(
+        "0.20.0", claim="models", shared=True, registry="r.example/m", image=mirror
     )
     (job,) = plan_staging(
         service, DraftSource("org/Draft", "abc", 2.0), cluster, mode="pvc"
@@ -239,7 +235,7 @@ def test_images_of_a_mirror_with_their_digest():
 
 def test_what_is_prepared_and_what_stays():
     service = load(TARGETS["hf"])[0]
-    cluster = StagingCluster(
+    cluster = StagingFacts(
         "0.20.0", claim="models", shared=True, registry="r.example/m", token_secret="hf"
     )
     by_claim = plan_staging(service, DraftSource("org/Draft", "abc", 2.0), cluster, mode="pvc")
@@ -259,7 +255,7 @@ def test_what_is_prepared_and_what_stays():
     gap = plan_staging(
         service,
         DraftSource("org/Draft"),
-        StagingCluster("0.20", air_gapped=True, claim="models"),
+        StagingFacts("0.20", air_gapped=True, claim="models"),
         mode="pvc",
     )
     assert gap.documents == ()
@@ -269,7 +265,7 @@ def test_what_is_prepared_and_what_stays():
     assert "COPY --chmod=755 draft/ /models/\n" in image.recipe
     assert (
         plan_staging(
-            service, DraftSource("oci://r.example/head:1"), StagingCluster("0.20"), mode="oci"
+            service, DraftSource("oci://r.example/head:1"), StagingFacts("0.20"), mode="oci"
         ).recipe
         is None
     )
@@ -280,7 +276,7 @@ def image_of(draft, revision=""):
     return plan_staging(
         service,
         DraftSource(draft, revision),
-        StagingCluster("0.20", registry="r.example"),
+        StagingFacts("0.20", registry="r.example"),
         mode="oci",
     )
 
@@ -304,7 +300,7 @@ def test_a_recipe_pins_the_drafts_revision():
 
 def test_an_image_of_the_users_is_listed_as_it_is_named():
     plan = plan_staging(
-        load(TARGETS["hf"])[0], DraftSource("oci+native://r.example/d:1"), StagingCluster("0.20")
+        load(TARGETS["hf"])[0], DraftSource("oci+native://r.example/d:1"), StagingFacts("0.20")
     )
     assert (plan.mode, plan.recipe, plan.prepares) == ("oci", None, False)
     assert "uri: oci+native://r.example/d:1\n" in plan.service.text
@@ -314,7 +310,7 @@ def test_an_image_of_the_users_is_listed_as_it_is_named():
 def test_a_revision_in_the_name_is_the_revision(mode):
     service = load(TARGETS["hf"])[0]
     named, said = (
-        plan_staging(service, draft, StagingCluster("0.20", **EVERYTHING), mode=mode)
+        plan_staging(service, draft, StagingFacts("0.20", **EVERYTHING), mode=mode)
         for draft in (DraftSource("hf://org/draft:abc"), DraftSource("hf://org/draft", "abc"))
     )
     assert named == said
@@ -325,7 +321,7 @@ def test_a_revision_in_the_name_is_the_revision(mode):
 
 def test_a_copy_by_hand_is_prepared_first_and_a_claim_that_holds_the_draft_is_not():
     service = load(TARGETS["hf"])[0]
-    gap = StagingCluster("0.20", air_gapped=True, claim="models")
+    gap = StagingFacts("0.20", air_gapped=True, claim="models")
     assert plan_staging(service, DraftSource("org/Draft"), gap).prepares
     assert not plan_staging(service, DraftSource("pvc://models/draft"), gap).prepares
 
@@ -335,10 +331,10 @@ def test_the_engine_downloads_and_what_would_be_better_is_said():
         plan = plan_staging(
             load(TARGETS[target])[0],
             DraftSource("org/draft"),
-            StagingCluster(**cluster),
+            StagingFacts(**cluster),
             mode="engine",
         )
-        return any("--kserve" in one for one in plan.warnings)
+        return any("kserve in --staging" in one for one in plan.warnings)
 
     assert said("hf")
     assert not said("hf", kserve="0.15")
@@ -348,7 +344,7 @@ def test_the_engine_downloads_and_what_would_be_better_is_said():
 def test_a_target_mounted_far_from_ours_takes_another_mode():
     text = TARGETS["uris"].replace("/mnt/models", "/models/target")
     plan = plan_staging(
-        load(text)[0], DraftSource("org/draft"), StagingCluster("0.20", claim="models")
+        load(text)[0], DraftSource("org/draft"), StagingFacts("0.20", claim="models")
     )
     assert plan.mode == "pvc"
     reason = next(one.unavailable for one in plan.checks if one.mode == "storageUris")
@@ -368,7 +364,7 @@ def test_a_target_mounted_far_from_ours_takes_another_mode():
 def test_what_is_downloaded_at_every_start_fits_on_a_node(target, draft_gib, target_gib, fits):
     draft = DraftSource("org/draft", size_gib=draft_gib, target_gib=target_gib)
     plan = plan_staging(
-        load(TARGETS[target])[0], draft, StagingCluster("0.20", node_disk_gib=18.0, claim="models")
+        load(TARGETS[target])[0], draft, StagingFacts("0.20", node_disk_gib=18.0, claim="models")
     )
     obstacles = {one.mode: one.unavailable for one in plan.checks}
     for mode in ("storageUris", "engine"):
@@ -389,7 +385,7 @@ def test_the_job_runs_the_initializer_of_the_release(kserve, tag):
     plan = plan_staging(
         load(TARGETS["hf"])[0],
         DraftSource("org/d"),
-        StagingCluster(kserve, claim="models"),
+        StagingFacts(kserve, claim="models"),
         mode="pvc",
     )
     (container,) = plan.documents[0]["spec"]["template"]["spec"]["containers"]
@@ -399,11 +395,11 @@ def test_the_job_runs_the_initializer_of_the_release(kserve, tag):
 def test_a_claim_of_one_node_is_a_warning():
     service = load(TARGETS["pvc"])[0]
     assert (
-        "may not start" in plan_staging(service, DraftSource("org/d"), StagingCluster()).warnings[0]
+        "may not start" in plan_staging(service, DraftSource("org/d"), StagingFacts()).warnings[0]
     )
     assert (
         "one node"
-        in plan_staging(service, DraftSource("org/d"), StagingCluster(shared=False)).warnings[0]
+        in plan_staging(service, DraftSource("org/d"), StagingFacts(shared=False)).warnings[0]
     )
 
 
@@ -482,7 +478,7 @@ def test_a_canary_gets_no_artifacts():
         ]
     ),
     st.builds(
-        StagingCluster,
+        StagingFacts,
         kserve=st.sampled_from([None, "0.15", "v0.16.0", "0.18", "0.19", "0.20"]),
         air_gapped=st.booleans(),
         node_disk_gib=st.sampled_from([None, 1.0, 500.0]),
@@ -538,7 +534,7 @@ SWITCHED_OFF = TARGETS["hf"].replace(
 def test_a_target_in_a_local_model_cache_is_not_moved_away_from_it(text, cached):
     service = load(text)[0]
     plan = plan_staging(
-        service, DraftSource("hf://org/draft"), StagingCluster(kserve="0.20", **EVERYTHING)
+        service, DraftSource("hf://org/draft"), StagingFacts(kserve="0.20", **EVERYTHING)
     )
     reasons = {check.mode: check.unavailable or "" for check in plan.checks}
     assert ("holds the target for storageUri alone" in reasons["storageUris"]) == cached

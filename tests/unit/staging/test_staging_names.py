@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from dataclasses import asdict
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_staging_choose import TARGETS
 
+from mpctl.app.change.staging import read_staging
 from mpctl.errors import InputError
 from mpctl.manifest import load
-from mpctl.staging.modes import DraftSource, StagingCluster
-from mpctl.staging.planner import plan_staging
+from mpctl.staging.modes import DraftSource, StagingFacts
+from mpctl.staging.planner import MODES, plan_staging
+from mpctl.yaml_lines import document
+
+
+def facts_of(text):
+    return read_staging(document(text, "f.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -54,33 +66,79 @@ def test_what_drafts_may_be_named():
     ):
         assert DraftSource(name).name == name
     plan = plan_staging(
-        load(TARGETS["pvc"])[0], DraftSource("pvc://models/d/"), StagingCluster("0.20")
+        load(TARGETS["pvc"])[0], DraftSource("pvc://models/d/"), StagingFacts("0.20")
     )
     assert plan.path == "/mnt/models/d"
 
 
 @pytest.mark.parametrize(
-    ("more", "option"),
+    ("text", "field"),
     [
-        ({"claim": "../x"}, "--claim"),
-        ({"claim": ""}, "--claim"),
-        ({"claim": "Models"}, "--claim"),
-        ({"token_secret": "a b"}, "--token-secret"),
-        ({"staging_image": "r.example/a b"}, "--staging-image"),
-        ({"staging_image": "r.example/a\nUSER root"}, "--staging-image"),
-        ({"registry": "https://r.example"}, "--registry"),
-        ({"registry": ""}, "--registry"),
-        ({"registry": "r.example/m:1"}, "--registry"),
-        ({"registry": "r.example/../m"}, "--registry"),
+        ("claim: ../x", "claim"),
+        ("claim: Models", "claim"),
+        ("token_secret: a b", "token_secret"),
+        ("token_secret: hf_abcDEF", "token_secret"),
+        ("image: r.example/a b", "image"),
+        ("registry: https://r.example", "registry"),
+        ("registry: r.example/m:1", "registry"),
+        ("registry: r.example/../m", "registry"),
+        ('kserve: "banana"', "kserve"),
     ],
 )
-def test_names_that_no_cluster_takes_are_refused(more, option):
-    with pytest.raises(InputError, match="cannot be used") as caught:
-        StagingCluster(**more)
-    assert caught.value.field == option
-    assert caught.value.hint
+def test_names_that_no_cluster_takes_are_refused(text, field):
+    with pytest.raises(InputError, match="is not") as caught:
+        facts_of(f"# facts\n{text}\n")
+    assert (caught.value.file, caught.value.line, caught.value.field) == ("f.yaml", 2, field)
 
 
-def test_registries_with_a_port_and_a_path_are_taken():
-    for registry in ("r", "localhost:5000", "r.example:5000/a/b-c", "r.example/m/"):
-        assert StagingCluster(registry=registry).registry == registry
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("claim: ''", "claim: '' is not the name of a PersistentVolumeClaim"),
+        ('image: "r.example/a\\nUSER root"', "image: 'r.example/a\\nUSER root' is not an image"),
+        ("kserve: 0.20", "kserve: expected text, got 0.2"),
+        ("shared: perhaps", "shared: expected true or false, got 'perhaps'"),
+        ("node_disk_gib: -5", "node_disk_gib: -5 is no size in GiB"),
+        ("draft_size_gib: .nan", "draft_size_gib: nan is no size in GiB"),
+        ("node_disk_gib: 80Gi", "node_disk_gib: '80Gi' is no size in GiB"),
+        ("mode: pigeon", "mode: 'pigeon' is not one of present, "),
+        ("clam: models", "clam: unknown field, did you mean claim?"),
+    ],
+)
+def test_facts_of_another_kind_are_refused_with_their_line(text, message):
+    with pytest.raises(InputError) as caught:
+        facts_of(f"air_gapped: true\n{text}\n")
+    assert f"f.yaml:2: {message}" in caught.value.message
+
+
+def test_a_version_without_quotes_is_refused_with_a_hint():
+    with pytest.raises(InputError) as caught:
+        facts_of("kserve: 0.20")
+    assert caught.value.hint == "put it into quotes"
+
+
+@given(
+    st.builds(
+        StagingFacts,
+        kserve=st.sampled_from([None, "0.20", "v0.19.0", "0.20.0-rc1"]),
+        air_gapped=st.booleans(),
+        node_disk_gib=st.none() | st.floats(min_value=0.01, max_value=1e6),
+        claim=st.sampled_from([None, "models", "a.b-c"]),
+        shared=st.none() | st.booleans(),
+        registry=st.sampled_from(
+            [None, "r", "localhost:5000", "r.example:5000/a/b-c", "r.example/m/"]
+        ),
+        token_secret=st.sampled_from([None, "hf-token"]),
+        image=st.sampled_from([None, "r.example/busybox@sha256:ab"]),
+        draft_size_gib=st.none() | st.floats(min_value=0.01, max_value=1e4),
+        mode=st.sampled_from([None, *MODES]),
+    )
+)
+def test_every_fact_is_read_from_its_field(facts):
+    assert facts_of(json.dumps(asdict(facts))) == facts
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text):
+    with contextlib.suppress(InputError):
+        facts_of(text)

@@ -36,6 +36,13 @@ CONFIG = {
 }
 
 
+def staging(cli, **facts) -> tuple[str, str]:
+    """The option of a file with these staging facts."""
+    path = cli.directory / "staging.yaml"
+    path.write_text(json.dumps(facts))
+    return "--staging", str(path)
+
+
 def listing(directory: Path, name: str, config: dict, weights: int) -> str:
     """Write the listing of a checkpoint that cannot be read from here."""
     path = directory / name

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mpctl.app.bench_requests import BenchRequest, ServersRequest
-from mpctl.app.requests import MeasurementRequest, SpeculationRequest, StagingRequest
+from mpctl.app.requests import MeasurementRequest, SpeculationRequest
 from mpctl.errors import Cancelled
 
 URL = "http://a:8000"
@@ -58,17 +58,6 @@ def asked(cli, monkeypatch):
             BenchRequest(
                 speculation=SpeculationRequest(
                     "eagle3", ("a=1", "b=2"), draft="org/head", gpu="L4", ignored=("x",)
-                )
-            ),
-        ),
-        (
-            ("--spec", "eagle3", "--claim", "models", "--shared", "--kserve", "0.20"),
-            BenchRequest(
-                speculation=SpeculationRequest(
-                    "eagle3",
-                    staging=StagingRequest(
-                        claim="models", claim_is_shared=True, kserve_version="0.20"
-                    ),
                 )
             ),
         ),

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from draft_samples import CONFIG, HEAD, SERVICE, listing
+from draft_samples import CONFIG, HEAD, SERVICE, listing, staging
 
 
 @pytest.mark.parametrize("served", ["acme/support-bot", "Qwen/Qwen3-8B"])
@@ -183,8 +183,7 @@ def test_a_head_that_drafts_in_one_pass_is_told_from_another(cli, method, draft,
         "o/head",
         "--draft-listing",
         head,
-        "--kserve",
-        "0.20",
+        *staging(cli, kserve="0.20"),
         "-o",
         "json",
     )
@@ -228,7 +227,7 @@ def test_a_head_published_for_another_target_is_refused_though_its_files_were_no
     cli, service
 ):
     head = "RedHatAI/Qwen3-32B-speculator.eagle3"
-    arguments = ("-f", service, "--spec", "eagle3", "--draft", head, "--staging-mode", "engine")
+    arguments = ("-f", service, "--spec", "eagle3", "--draft", head, *staging(cli, mode="engine"))
     done = cli("render", *arguments)
     assert (done.code, done.out) == (9, "")
     assert (
@@ -236,7 +235,7 @@ def test_a_head_published_for_another_target_is_refused_though_its_files_were_no
         in done.err
     )
     assert cli("render", *arguments, "--ignore", "wrong-target").code == 0
-    right = cli("render", "-f", service, "--spec", "eagle3", "--kserve", "0.20")
+    right = cli("render", "-f", service, "--spec", "eagle3", *staging(cli, kserve="0.20"))
     assert "wrong-target" not in right.err
 
 
@@ -251,7 +250,7 @@ def test_a_draft_of_a_model_deployment_is_named_as_its_engine_loads_it(cli):
         '\\"model', '"model'
     )
     assert "hf://" not in done.out
-    refused = cli(*arguments, "--staging-mode", "storageUris", "--kserve", "0.20")
+    refused = cli(*arguments, *staging(cli, mode="storageUris", kserve="0.20"))
     assert refused.code == 2
     assert "a ModelDeployment is not staged by KServe" in refused.err
 

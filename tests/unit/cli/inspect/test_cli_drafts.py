@@ -6,7 +6,7 @@ import json
 
 import pytest
 import yaml
-from draft_samples import HEAD
+from draft_samples import HEAD, staging
 
 
 def test_the_table_of_drafts(cli):
@@ -57,7 +57,16 @@ def test_mistakes_with_drafts(cli, arguments, says):
 def test_a_file_of_ones_own_wins_by_flag_variable_and_setting(cli, service):
     mine = cli.directory / "mine.yaml"
     mine.write_text("targets:\n  Qwen/Qwen3-8B:\n    - {repo: ours/head, method: eagle3, k: 4}\n")
-    plan = ("preflight", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "-o", "json")
+    plan = (
+        "preflight",
+        "-f",
+        service,
+        "--spec",
+        "eagle3",
+        *staging(cli, kserve="0.20"),
+        "-o",
+        "json",
+    )
     body = json.loads(cli(*plan, "--drafts", str(mine)).out)
     assert (body["draft"], body["staging"]["mode"]) == ("ours/head", "storageUris")
     assert body["speculation"]["num_speculative_tokens"] == 4
