@@ -40,14 +40,16 @@ def read_workload(request: MeasurementRequest) -> Workload:
         max_tokens=request.max_tokens,
         max_time_s=request.time_limit_s,
         reuse=request.reuse_prompts,
-        accepted=request.accepted_differences,
     )
     return planned if request.rounds else replace(planned, repeats=planned.default_rounds)
 
 
-def read_workload_with_notes(console: Console, request: MeasurementRequest) -> Workload:
-    """Return the workload as :func:`read_workload` does, and report what of its files is left out or not sent."""
-    workload = read_workload(request)
+def read_workload_with_notes(
+    console: Console, request: MeasurementRequest, accepted: tuple[str, ...]
+) -> Workload:
+    """Return the workload as :func:`read_workload` does, and report what of its files is left out or not sent.
+    ``accepted``: findings, among them differences between the arms."""
+    workload = replace(read_workload(request), accepted=accepted)
     for kind in workload.traffic:
         for note in kind.notes:
             console.note(f"prompts of {kind.name}: {note}")

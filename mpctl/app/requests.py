@@ -130,11 +130,11 @@ class SpeculationRequest:
         metavar="JSON|@FILE",
         help="Settings as vLLM's --speculative-config takes them.",
     )
-    ignored: tuple[str, ...] = _speculation(
-        "--ignore",
+    accepted: tuple[str, ...] = _speculation(
+        "--accept",
         multiple=True,
         metavar="FINDING",
-        help="Preflight finding to override; repeatable.",
+        help="Preflight finding, or difference between the arms (device, --FLAG), to accept; repeatable.",
     )
     refused: tuple[str, ...] = _speculation(
         "--refuse",
@@ -287,12 +287,6 @@ class MeasurementRequest:
         type=("auto", "job", "local"),
         default="auto",
         help="Where the load client runs: a Job in the cluster or this machine.",
-    )
-    accepted_differences: tuple[str, ...] = _measurement(
-        "--accept-difference",
-        multiple=True,
-        metavar="NAME",
-        help="Measure although the arms differ in this: model, device, engine version, --FLAG ...; repeatable.",
     )
     policy: str | None = option(
         "--policy",

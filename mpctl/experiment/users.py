@@ -128,7 +128,7 @@ def below_users_load(users: UserLoad | None, placement: Placement, sent: int) ->
     return (
         f"users keep about {wanted} requests in flight on each pod, prompts are sent {sent} at once: --concurrency "
         f"{wanted} with {prompts_for(wanted)} distinct prompts of each class judges the candidate at their load, and "
-        f"--ignore {USERS_LOAD} promotes it below half of it"
+        f"--accept {USERS_LOAD} promotes it below half of it"
     )
 
 

@@ -135,7 +135,7 @@ class Workload(Record):
     ``requests``: prompts per block, or twice the concurrency where that is more; ``max_tokens``: limit per answer. The
     first ``warmup`` prompts of each class warm both arms in every cell and are not measured. ``max_time_s``: no round
     begins after so much time in blocks; 0 is no limit. ``reuse``: prompts are used again when they run out.
-    ``accepted``: names of differences between the arms (:mod:`mpctl.gate.arms`) that are part of the change.
+    ``accepted``: findings, among them differences between the arms (:mod:`mpctl.gate.arms`).
     """
 
     traffic: tuple[Traffic, ...] = field(metadata=form(write=_without_prompts))

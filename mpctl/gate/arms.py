@@ -27,6 +27,11 @@ _FREE = (
     "--tokenizer",
 )
 _SPECULATION = "--speculative"
+_CONDITIONS = {
+    "device": "device",
+    "engine version": "engine_version",
+    "served context": "context_tokens",
+}
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,11 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.baseline} and {self.candidate}"
+
+
+def is_difference(name: str) -> bool:
+    """Return whether a name is one by which a difference between arms is accepted."""
+    return name.startswith("--") or name in ("model", *_CONDITIONS)
 
 
 def arm_differences(baseline: ArmConditions, candidate: ArmConditions) -> tuple[Difference, ...]:
@@ -61,12 +71,7 @@ def _differences(baseline: ArmConditions, candidate: ArmConditions) -> Iterator[
         ]
         if all(targets) and targets[0] != targets[1]:
             yield Difference("model", *map(str, targets))
-    conditions = {
-        "device": "device",
-        "engine version": "engine_version",
-        "served context": "context_tokens",
-    }
-    for name, condition in conditions.items():
+    for name, condition in _CONDITIONS.items():
         first, second = getattr(baseline, condition), getattr(candidate, condition)
         if first and second and first != second:
             yield Difference(name, str(first), str(second))
@@ -108,7 +113,7 @@ def require_alike(arms: Mapping[str, ArmConditions], accepted: tuple[str, ...]) 
     different = open_differences(arms, accepted)
     if different:
         options = shlex.join(
-            word for difference in different for word in ("--accept-difference", difference.name)
+            word for difference in different for word in ("--accept", difference.name)
         )
         raise Refused(
             f"baseline and candidate differ in more than speculation: {'; '.join(map(str, different))}",

@@ -293,7 +293,7 @@ def _unknown(name: str) -> Finding:
         "refuse",
         f"'{name}' is no key we know" + (f", did you mean '{near}'?" if near else ""),
         "vLLM 0.32.0 exits on any key it does not know (Unexpected keyword argument)",
-        "correct it, or add --ignore unknown-key if your engine is newer and documents it",
+        "correct it, or add --accept unknown-key if your engine is newer and documents it",
     )
 
 

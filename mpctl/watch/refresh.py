@@ -33,7 +33,7 @@ class RefreshPolicy:
     - ``trainer``: the command of the training stage, ``trainer_image``, ``steps``, ``queue`` and ``storage_class``: as
       ``mpctl drafts train`` takes them; ``deadline_s``: of one training, which the budget counts in full until its card
       says what it took.
-    - ``ignored``: findings that do not hold a training back, as ``mpctl drafts train --ignore``.
+    - ``accepted``: findings that do not hold a training back, as ``mpctl drafts train --accept``.
     - ``gpu_hours_per_week``; ``attempts`` for one stale draft; ``cool_down_s`` between two trainings of the service.
     """
 
@@ -49,7 +49,7 @@ class RefreshPolicy:
     queue: str | None = None
     storage_class: str | None = None
     deadline_s: float = 6 * 3600.0
-    ignored: tuple[str, ...] = ()
+    accepted: tuple[str, ...] = ()
     apply: bool = False
 
 

@@ -139,8 +139,8 @@ def _fault_of_refresh(value: Any) -> str:
     lookups = [name for name, row in METHODS.items() if row.is_lookup]
     if unknown := [name for name in policy.free_methods if name not in lookups]:
         return f"free_methods: {unknown[0]} is none of {', '.join(lookups)}"
-    if unknown := sorted({*policy.ignored} - {UNKNOWN_LICENCE}):
-        return f"ignored: {unknown[0]} is no finding of a training: {UNKNOWN_LICENCE}"
+    if unknown := sorted({*policy.accepted} - {UNKNOWN_LICENCE}):
+        return f"accepted: {unknown[0]} is no finding of a training: {UNKNOWN_LICENCE}"
     if policy.apply and not policy.trainer:
         return "apply needs a trainer"
     numbers = (

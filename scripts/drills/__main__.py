@@ -77,7 +77,7 @@ def main() -> int:
             cool_down_s=0.0,
             trainer=options.trainer or TRAINER,
             steps=320,
-            ignored=("unknown-licence",),  # the demo's weights are this repository's
+            accepted=("unknown-licence",),  # the demo's weights are this repository's
             apply=True,
         )
     request = DrillRequest(

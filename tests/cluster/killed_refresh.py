@@ -61,7 +61,7 @@ promoted = Plan(
     draft="org/head",
 )
 policy = RefreshPolicy(
-    {"edits": traffic}, trainer=trainer, storage_class="", ignored=("unknown-licence",), apply=True
+    {"edits": traffic}, trainer=trainer, storage_class="", accepted=("unknown-licence",), apply=True
 )
 training = open_training(session, policy, promoted)
 operation = propose(

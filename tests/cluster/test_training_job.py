@@ -31,7 +31,7 @@ VOLUME = {
 }
 
 
-ACCEPTED = ("--ignore", "unknown-licence")
+ACCEPTED = ("--accept", "unknown-licence")
 
 
 @pytest.fixture

@@ -146,7 +146,7 @@ def test_few_prompts_promote_at_no_tenth_of_the_users_load(
         time.sleep(15)  # until as many are in flight as it will be
         held = mpctl(*words, code=6)
         assert re.search(r"\[users-load\] users keep .* in flight", held.stderr), held.stderr
-        promoted = mpctl(*words, "--ignore", "users-load")
+        promoted = mpctl(*words, "--accept", "users-load")
         watched = mpctl("watch", name, "--once", code=None)
         history = mpctl("history", name)
         rolled_back = mpctl("rollback", name)

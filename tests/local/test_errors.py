@@ -115,7 +115,7 @@ def test_an_invalid_rollout_is_refused_before_anything_changes(up):
         ([*ngram, "--spec-config", "@none.json"], 2, ["none.json", "cannot be read"]),
         (["--spec", "eagle3"], 9, ["eagle3", "draft"]),
         (["--spec", "eagle3", "--draft", "./nowhere"], 9, ["./nowhere"]),
-        ([*ngram, "--ignore", "nonsense"], 2, ["--ignore: unknown finding: nonsense"]),
+        ([*ngram, "--accept", "nonsense"], 2, ["--accept: unknown finding: nonsense"]),
         ([*ngram, "--prompts", "none.jsonl"], 2, ["none.jsonl: the prompts cannot be read"]),
         ([*ngram, "--prompts", "few.jsonl"], 2, ["2 distinct prompts of few are too few"]),
         ([*ngram, "--prompts", "broken.jsonl"], 2, ["broken.jsonl:2: not JSON"]),

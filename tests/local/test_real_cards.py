@@ -49,7 +49,7 @@ def service(target):
             "--prompts",
             prompts(engine, "old", 0),
         )
-        limits = ("--steps", "2", "--max-tokens", "48", "--ignore", "unknown-licence")
+        limits = ("--steps", "2", "--max-tokens", "48", "--accept", "unknown-licence")
         engine(
             "drafts",
             "train",

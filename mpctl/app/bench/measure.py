@@ -76,7 +76,7 @@ def _open(place: Place, console: Console, request: BenchRequest) -> AbstractCont
 
 def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasurement:
     """Measure the arms and write the file; continues an interrupted measurement of the same arms and workload."""
-    workload = read_workload_with_notes(console, request.measurement)
+    workload = read_workload_with_notes(console, request.measurement, request.speculation.accepted)
     policy = policy_of(request, speculates=arms.speculates)
     if asks_for_variants(request.measurement):
         running = arms.names if request.servers.url or request.candidate else (BASELINE,)

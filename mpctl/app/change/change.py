@@ -45,7 +45,7 @@ class Change:
     checked: PreflightResult
     staging: StagingPlan | None
     selection: Selection
-    ignored: tuple[str, ...] = ()  # findings that the user overrides
+    accepted: tuple[str, ...] = ()  # findings that the user overrides
     draft_shape: Shape | None = None  # the draft's dimensions, where its files were read
 
     @property
@@ -62,7 +62,7 @@ class Change:
     def refusals(self) -> tuple[Finding, ...]:
         """Findings that forbid the change."""
         return tuple(
-            f for f in self.findings if f.severity == "refuse" and f.id not in self.ignored
+            f for f in self.findings if f.severity == "refuse" and f.id not in self.accepted
         )
 
     @property
@@ -97,7 +97,7 @@ class Change:
         first = self.refusals[0]
         raise Refused(
             f"{self.spec.describe()} on {self.before.name}: {reasons}",
-            hint=f"{first.todo}; or override with --ignore {first.id}",
+            hint=f"{first.todo}; or accept it with --accept {first.id}",
         )
 
     def diff(self, now: str = "live") -> str:
@@ -121,8 +121,8 @@ class Change:
             text = f"[{finding.id}] {finding.reason}; {finding.todo} ({finding.source})"
             if finding.severity == "note":
                 console.note(f"note: {text}")
-            elif finding.severity == "warn" or finding.id in self.ignored:
-                console.warn(f"{text}{' (ignored)' if finding.id in self.ignored else ''}")
+            elif finding.severity == "warn" or finding.id in self.accepted:
+                console.warn(f"{text}{' (accepted)' if finding.id in self.accepted else ''}")
 
     def report_unchecked(self, console: Console) -> None:
         """Show what could not be checked; many checks that lack facts in one line, but with -v each with its facts."""
@@ -244,7 +244,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         checked=preflight.check(),
         staging=staged.plan,
         selection=replace(selection, draft=spec.draft),
-        ignored=request.ignored,
+        accepted=request.accepted,
         draft_shape=draft.facts.shape if draft.facts else None,
     )
 

@@ -25,9 +25,10 @@ from mpctl.estimate.memory import (
 from mpctl.estimate.shape import gpu_gib, model_shape
 from mpctl.experiment.prompt_files import Prompt
 from mpctl.experiment.users import USERS_LOAD
+from mpctl.gate.arms import is_difference
 from mpctl.methods import Finding, preflight_findings, unknowns
 from mpctl.methods.preflight.checks import RULES, DraftCheck, match
-from mpctl.methods.preflight.known_bad import PREFIX, KnownBad
+from mpctl.methods.preflight.known_bad import PREFIX
 from mpctl.methods.preflight.preflight_rule import ServiceFacts, ordered
 
 
@@ -106,8 +107,15 @@ class Preflight:
             else finding
             for finding in every
         )
+        # Accepting a finding that was not found does no harm, and scripts name the same ones for every service.
+        known_ids = {
+            *(finding.id for finding in findings),
+            *(rule.id for rule in RULES),
+            *(f"{PREFIX}{row.id}" for row in known_bad.rows),
+            *_WITHOUT_RULE,
+        }
         unknown = sorted(
-            set(request.ignored) - {finding.id for finding in findings} - _known_ids(known_bad)
+            name for name in {*request.accepted} - known_ids if not is_difference(name)
         )
         if unknown:
             refusals = (
@@ -116,7 +124,7 @@ class Preflight:
             )
             raise InputError(
                 f"unknown finding: {', '.join(unknown)}",
-                field="--ignore",
+                field="--accept",
                 hint=f"the preflight found {refusals}",
             )
         unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
@@ -152,15 +160,6 @@ _WITHOUT_RULE = frozenset((
     "pods-left-alone", "requests-lost", "shared-runtime", "stale-card", "trained-on-these-prompts", "unknown-key",
     USERS_LOAD,
 ))  # fmt: skip
-
-
-def _known_ids(known_bad: KnownBad) -> frozenset[str]:
-    """Every finding there is: overriding one that was not found does no harm, and scripts name the same for all."""
-    return (
-        _WITHOUT_RULE
-        | {rule.id for rule in RULES}
-        | {f"{PREFIX}{row.id}" for row in known_bad.rows}
-    )
 
 
 def estimate_memory(

@@ -58,7 +58,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
             request.signing
         )  # a key that cannot sign stops the rollout before it starts
     request = _with_users_prompts(session, request)
-    workload = read_workload_with_notes(console, request.measurement)
+    workload = read_workload_with_notes(console, request.measurement, request.speculation.accepted)
     request = _with_best_method(session, request, workload)
     prompts = tuple(prompt for kind in workload.traffic for prompt in kind.prompts)
     measured_load = Load(workload.most, max(workload.temperatures), prompts)

@@ -20,7 +20,6 @@ from mpctl.experiment.counters import Counters
 from mpctl.experiment.prompt_files import asks_for_more_than_a_text
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import (
-    USERS_LOAD,
     Placement,
     UserLoad,
     answered,
@@ -249,8 +248,6 @@ class RolloutPlanner:
         choice = choose_placement(users, self._room(fit, users, wishes), wishes)
         placement = choice.placement
         workload = self._workload_beside_users(fit.workload, placement, users)
-        if USERS_LOAD in self._request.speculation.ignored:
-            workload = replace(workload, accepted=(*workload.accepted, USERS_LOAD))
         return replace(
             fit,
             workload=workload,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mpctl import formatting
 from mpctl.experiment.users import LEAST_OF_USERS_LOAD, USERS_LOAD
-from mpctl.gate.arms import open_differences
+from mpctl.gate.arms import is_difference, open_differences
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_to_pass
 from mpctl.gate.rules.figures import more_needed, threshold_of
 from mpctl.stats.confidence import excess_interval
@@ -59,7 +59,7 @@ def _judge_arms(case: Case, _: Rule) -> RuleResult:
     if case.baseline is None or case.candidate is None:
         return RuleResult(Outcome.SKIP, "the conditions of the arms are not recorded")
     different = open_differences(case.analysis.arms, case.analysis.accepted)
-    names = ", ".join(name for name in case.analysis.accepted if name != USERS_LOAD)
+    names = ", ".join(name for name in case.analysis.accepted if is_difference(name))
     accepted = f" (accepted: {names})" if names else ""
     if not different:
         return RuleResult(
@@ -247,7 +247,7 @@ RULES = (
         "",
         "The arms must differ in speculation alone: the same model, device, engine version, served context and "
         "arguments, as far as they are known.",
-        fixed="0 differences, but for those that --accept-difference names",
+        fixed="0 differences, but for those that --accept names",
         guards_speed=True,
     ),
     Rule(

@@ -121,7 +121,7 @@ def open_training(session: Session, policy: RefreshPolicy, promotion: Plan) -> T
         deadline_s=policy.deadline_s,
         queue=policy.queue,
         storage_class=policy.storage_class,
-        ignored=policy.ignored,
+        accepted=policy.accepted,
     )
     return PolicyTraining(session, request, spec.k, open_service_training(session, request))
 

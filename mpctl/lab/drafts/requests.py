@@ -141,11 +141,11 @@ class DraftTrainRequest:
         default="6h",
         help="Time of all stages together.",
     )
-    ignored: tuple[str, ...] = _training(
-        "--ignore",
+    accepted: tuple[str, ...] = _training(
+        "--accept",
         multiple=True,
         metavar="FINDING",
-        help="Finding to override (unknown-licence); repeatable.",
+        help="Finding to accept (unknown-licence); repeatable.",
     )
     apply: bool = _execution(
         "--apply", type=bool, help="Create the objects after a question, and follow the Job."

@@ -379,22 +379,22 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
 
 
 def require_licences(session: Session, request: DraftTrainRequest, order: TrainingOrder) -> None:
-    """Refuse to train a head that derives from weights without a known licence, unless the request ignores it.
+    """Refuse to train a head that derives from weights without a known licence, unless the request accepts that.
 
     Raises:
-        InputError: the request ignores a finding that does not exist.
+        InputError: the request accepts a finding that does not exist.
         Refused: a licence is unknown.
     """
-    if wrong := sorted(set(request.ignored) - {UNKNOWN_LICENCE}):
+    if wrong := sorted(set(request.accepted) - {UNKNOWN_LICENCE}):
         raise InputError(
             f"unknown finding: {', '.join(wrong)}",
-            field="--ignore",
+            field="--accept",
             hint=f"known: {UNKNOWN_LICENCE}",
         )
     unknown = _unknown_licences(session, order)
-    if unknown and UNKNOWN_LICENCE not in request.ignored:
+    if unknown and UNKNOWN_LICENCE not in request.accepted:
         raise Refused(
-            unknown, hint=f"--ignore {UNKNOWN_LICENCE}, once you know that you may train on them"
+            unknown, hint=f"--accept {UNKNOWN_LICENCE}, once you know that you may train on them"
         )
 
 

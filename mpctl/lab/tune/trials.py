@@ -262,7 +262,7 @@ class Trials:
 def speculation_of(chosen: Configuration, asked: SpeculationRequest) -> SpeculationRequest:
     """The change of a configuration."""
     if chosen.method == "none":
-        return SpeculationRequest("none", ignored=asked.ignored)
+        return SpeculationRequest("none", accepted=asked.accepted)
     return replace(asked, method=chosen.method, settings=(*asked.settings, *chosen.settings))
 
 

@@ -77,7 +77,9 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
             "cannot be combined with --contexts, --thinking and --adapters: a search measures one class at a time",
             field="--tune",
         )
-    workload = read_workload_with_notes(session.console, bench.measurement)
+    workload = read_workload_with_notes(
+        session.console, bench.measurement, request.speculation.accepted
+    )
     config: Json | None = session.service().speculation()
     serving = from_config(config)
     if serving.known is not None and serving.known.remembers_answers:

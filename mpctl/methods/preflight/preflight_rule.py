@@ -36,7 +36,7 @@ NAMES_NO_SCHEME = "compressed-tensors"
 class Finding:
     """A finding of the preflight."""
 
-    id: str  # stable: scripts and --ignore name it
+    id: str  # stable: scripts and --accept name it
     severity: Severity
     reason: str  # one sentence with the values that led to it
     source: str  # the document, issue or measurement behind the rule

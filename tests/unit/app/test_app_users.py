@@ -179,7 +179,7 @@ def test_a_candidate_measured_far_below_the_users_load_is_not_promoted_unless_th
     assert (outcome.operation.ending, outcome.exit_code) == (Ending.UNDECIDED, 6)
     assert outcome.verdict.summary.startswith(f"undecided for edits; {gap}")
     session = Busy(answer_s=60.0)
-    speculation = SpeculationRequest("ngram", ignored=("users-load",))
+    speculation = SpeculationRequest("ngram", accepted=("users-load",))
     outcome = rollout.run(session, replace(one_at_once, speculation=speculation))
     assert outcome.operation.ending is Ending.PROMOTED
     assert outcome.verdict.summary.startswith(f"promote for edits; {gap}")

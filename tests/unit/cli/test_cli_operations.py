@@ -54,7 +54,7 @@ ROLLOUTS = [
     ),
     (["--known-bad", "rows.yaml"], speculating(known_bad="rows.yaml")),
     (["--engine-version", "0.32.0"], speculating(engine_version="0.32.0")),
-    (["--gpu", "L4", "--ignore", "a", "--ignore", "b"], speculating(gpu="L4", ignored=("a", "b"))),
+    (["--gpu", "L4", "--accept", "a", "--accept", "b"], speculating(gpu="L4", accepted=("a", "b"))),
     (["--bake", "0"], shifted(bake_s=0.0)),
     (
         ["--prompts", "edits:2", "--prompts", "a=f.jsonl"],
@@ -75,7 +75,6 @@ ROLLOUTS = [
     (["--contexts", "2k,300"], measured(contexts=(2048, 300))),
     (["--thinking", "both"], measured(thinking="both")),
     (["--adapters", "sql,law"], measured(adapters=("sql", "law"))),
-    (["--accept-difference", "device"], measured(accepted_differences=("device",))),
     (["--load", "local", "--policy", "p.yaml"], measured(load="local", policy="p.yaml")),
     (
         ["--traffic-steps", "1,10,50", "--step-duration", "9s"],

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from mpctl.cli.registry import every_command
 from mpctl.cli.settings_files import options_of
 
 OTHER = 65534
+KSERVE = Path(__file__).parents[2] / "data" / "manifests" / "kserve-args.yaml"
 COMMANDS = [["status"], ["history"], ["doctor"], ["plan", "qwen", "--gpu", "L4"]]
 # Options that only a flag, a variable or the user file sets: where and as whom; with which image, Secret, program or
 # policy; consent to use users' requests; what is started, kept, shown or written.
@@ -20,7 +22,7 @@ platform context kubeconfig as all all_namespaces cluster_wide selector url cand
 lease_namespace leader_elect load queue engine route service port listen prometheus role to profile model
 target
 image trainer trainer_image vllm secret key public_key sign_with webhook
-webhook_secret watch_policy policy known_bad ignore cluster_id accept_difference accept_downtime allow_in_job
+webhook_secret watch_policy policy known_bad accept cluster_id accept_downtime allow_in_job
 admission_policy deployments drafts draft_listing target_listing dataset tokenizer file fidelity bake max_age
 offline force yes exact allow_from engine_version
 measure_on measure_limit mirror traffic_steps step_duration users_share users_window
@@ -94,6 +96,26 @@ def test_a_cloned_project_file_cannot_name_a_kubeconfig(attack, command):
         f"hint: put it into the user file, {attack.directory}/xdg/mpctl/config.yaml",
     ]
     assert not attack.trace.exists()
+
+
+@pytest.mark.parametrize("finding", ["known-bad-kb01", "users-load", "device", "--enforce-eager"])
+def test_a_project_file_accepts_no_finding(cli, service, finding):
+    """A folder must not weaken a check that protects whoever works in it."""
+    path = cli.project(f"preflight:\n  accept: [{finding}]\n")
+    done = cli("preflight", "-f", service, "--spec", "ngram")
+    assert done.code == 2
+    assert f"{path}:2: accept: a project file may not set this" in done.err
+    path.unlink()
+    cli.user(f"preflight:\n  accept: [{finding}]\n")
+    assert cli("preflight", "-f", service, "--spec", "ngram").code == 0
+
+
+def test_a_project_file_may_refuse_a_warning(cli):
+    """It makes a check stricter, which the option of whoever works there cannot undo."""
+    cli.project("preflight:\n  refuse: [answers-cut]\n")
+    command = ("preflight", "qwen3-8b", "-f", str(KSERVE), "--spec", "ngram")
+    assert cli(*command).code == 9
+    assert cli(*command, "--accept", "answers-cut").code == 0
 
 
 def test_the_same_settings_in_the_user_file_do_run_the_plugin(attack):

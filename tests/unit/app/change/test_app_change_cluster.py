@@ -106,7 +106,7 @@ def test_a_key_that_the_engine_exits_on_is_refused():
     )
     assert [finding.id for finding in change.refusals] == ["unknown-key"]
     speculation_request = SpeculationRequest(
-        "ngram", settings=("num_speculative_token=3",), ignored=("unknown-key",)
+        "ngram", settings=("num_speculative_token=3",), accepted=("unknown-key",)
     )
     assert prepare(MemorySession(), speculation_request).refusals == ()
 

@@ -50,14 +50,14 @@ def asked(cli, monkeypatch):
                 "b=2",
                 "--draft",
                 "org/head",
-                "--ignore",
+                "--accept",
                 "x",
                 "--gpu",
                 "L4",
             ),
             BenchRequest(
                 speculation=SpeculationRequest(
-                    "eagle3", ("a=1", "b=2"), draft="org/head", gpu="L4", ignored=("x",)
+                    "eagle3", ("a=1", "b=2"), draft="org/head", gpu="L4", accepted=("x",)
                 )
             ),
         ),

@@ -234,7 +234,7 @@ def test_a_head_published_for_another_target_is_refused_though_its_files_were_no
         "[wrong-target] the head was trained for Qwen/Qwen3-32B, the target is Qwen/Qwen3-8B"
         in done.err
     )
-    assert cli("render", *arguments, "--ignore", "wrong-target").code == 0
+    assert cli("render", *arguments, "--accept", "wrong-target").code == 0
     right = cli("render", "-f", service, "--spec", "eagle3", *staging(cli, kserve="0.20"))
     assert "wrong-target" not in right.err
 
@@ -270,4 +270,4 @@ def test_a_draft_that_nothing_mounts_is_refused_unless_that_is_overridden(cli, s
     assert "nothing that the manifest mounts holds /no/such/head" in refused.out + refused.err
     assert "[draft-unmounted]" not in refused.out
     assert "draft-unmounted" in refused.out + refused.err
-    assert cli(*command, "--ignore", "draft-unmounted").code == 0
+    assert cli(*command, "--accept", "draft-unmounted").code == 0

@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from mpctl.app.change import check
-from mpctl.methods.preflight.known_bad import shipped_known_bad
 
 DATA = Path(__file__).parents[3] / "data" / "manifests"
 KSERVE = DATA / "kserve-args.yaml"
@@ -216,7 +215,7 @@ def test_a_combination_that_is_known_to_fail_prints_no_manifest_unless_ignored(
     render = ("render", "-f", str(tmp_path / "s.yaml"), "--spec", "ngram")
     done = cli(*render)
     assert (done.code, done.out) == (9, "") and "known-bad-kb01" in done.err
-    assert "ngram" in cli(*render, "--ignore", "known-bad-kb01").out
+    assert "ngram" in cli(*render, "--accept", "known-bad-kb01").out
     rows = tmp_path / "rows.yaml"
     rows.write_text("date: 2026-12-01\nsource: none\nmodels: {}\nrows: []\n")
     assert "ngram" in cli(*render, "--known-bad", str(rows)).out
@@ -233,12 +232,12 @@ def test_overriding_a_finding_that_was_not_found_does_no_harm_and_an_unknown_one
     (tmp_path / "s.yaml").write_text(HYBRID.replace("Qwen3.6-27B", "Qwen3-8B"))
     render = ("render", "-f", str(tmp_path / "s.yaml"), "--spec", "ngram")
     for finding in ("known-bad-kb01", "engine-too-old", "kv-pool", "unknown-key", "requests-lost"):
-        assert cli(*render, "--ignore", finding).code == 0
-    done = cli(*render, "--ignore", "nonsense")
+        assert cli(*render, "--accept", finding).code == 0
+    done = cli(*render, "--accept", "nonsense")
     assert (done.code, "unknown finding: nonsense" in done.err) == (2, True)
 
 
-def test_every_finding_of_the_preflight_can_be_overridden():
+def test_every_finding_of_the_preflight_can_be_accepted(cli, service):
     package = Path(check.__file__).parents[2]
     files = [
         *package.glob("methods/**/*.py"),
@@ -257,8 +256,10 @@ def test_every_finding_of_the_preflight_can_be_overridden():
     ids = {
         part.value for first in made for part in ast.walk(first) if isinstance(part, ast.Constant)
     }
-    known = check._known_ids(shipped_known_bad())
-    assert {name for name in ids if name != "known-bad-"} <= known
+    names = sorted(ids - {"known-bad-"})
+    accepted = [word for name in names for word in ("--accept", name)]
+    assert len(names) > 15
+    assert cli("preflight", "-f", service, "--spec", "ngram", *accepted).code == 0
 
 
 @pytest.mark.parametrize(

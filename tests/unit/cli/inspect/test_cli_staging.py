@@ -73,7 +73,7 @@ def test_what_is_not_prepared_is_refused_until_it_is_said_to_be(cli, service):
     done = cli(*plan)
     assert (done.code, done.out) == (9, "")
     assert "[draft-not-staged]" in done.err
-    result = cli(*plan, "--ignore", "draft-not-staged")
+    result = cli(*plan, "--accept", "draft-not-staged")
     assert result.code == 0
     assert '"claimName": "models"' in result.out
 
@@ -85,7 +85,7 @@ def test_a_copy_by_hand_is_refused_until_it_is_said_to_be_made(cli, service):
     done = cli("render", *gap)
     assert (done.code, done.out) == (9, "")
     assert "[draft-not-staged] copy " in done.err
-    assert cli("render", *gap, "--ignore", "draft-not-staged").code == 0
+    assert cli("render", *gap, "--accept", "draft-not-staged").code == 0
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_copy_by_hand_is_refused_until_it_is_said_to_be_made(cli, service):
 )
 def test_a_draft_that_is_staged_already_may_be_named_by_its_path(cli, service, facts):
     way = staging(cli, **facts)
-    result = cli("render", "-f", service, "--spec", "eagle3", *way, "--ignore", "draft-not-staged")
+    result = cli("render", "-f", service, "--spec", "eagle3", *way, "--accept", "draft-not-staged")
     if result.code == 2:  # nothing to prepare, so nothing to ignore
         result = cli("render", "-f", service, "--spec", "eagle3", *way)
     path = cli.directory / "there.yaml"
@@ -226,7 +226,7 @@ TAB = SERVICE.replace("hf://Qwen/Qwen3-8B  # 16 GiB", '"pvc://models/qwen"\t').r
 )
 def test_what_yaml_and_kserve_allow_is_staged_and_taken_back(cli, text, facts):
     more = staging(cli, **facts)
-    result = cli("render", "-f", write(cli, text), *DRAFT, *more, "--ignore", "draft-not-staged")
+    result = cli("render", "-f", write(cli, text), *DRAFT, *more, "--accept", "draft-not-staged")
     if result.code == 2:  # nothing to prepare, so nothing to ignore
         result = cli("render", "-f", write(cli, text), *DRAFT, *more)
     assert result.code == 0, result.err

@@ -55,7 +55,7 @@ def asked(tmp_path):
             "".join(json.dumps({"prompt": f"{marker} question {n}"}) + "\n" for n in range(50))
         )
         return DraftTrainRequest(
-            prompts=(str(file),), command="train --out {out}", **{"ignored": ACCEPTED, **settings}
+            prompts=(str(file),), command="train --out {out}", **{"accepted": ACCEPTED, **settings}
         )
 
     return request
@@ -91,9 +91,9 @@ def test_weights_without_a_known_licence_are_trained_on_only_if_that_is_accepted
         with pytest.raises(
             Refused, match=r"\[unknown-licence\] .* the target .* and of the start head org/old"
         ):
-            training.train(session, asked(apply=True, ignored=()))
+            training.train(session, asked(apply=True, accepted=()))
     else:
-        training.train(session, asked(ignored=()))
+        training.train(session, asked(accepted=()))
         assert [text for text in session.console.warnings if text.startswith("[unknown-licence]")]
     assert trainer.trainings == 0
 
@@ -103,13 +103,13 @@ def test_the_licence_of_weights_stands_in_their_readme(
 ):
     (tmp_path / "README.md").write_text("---\nlicense: apache-2.0\n---\n# A model\n")
     monkeypatch.setattr(type(session), "folder", lambda self, name: tmp_path)
-    assert training.train(session, asked(apply=True, ignored=())).card.better()
+    assert training.train(session, asked(apply=True, accepted=())).card.better()
     assert not session.console.warnings
 
 
 def test_a_finding_to_ignore_that_does_not_exist_is_named(session, trainer, asked):
     with pytest.raises(InputError, match="unknown finding: licence"):
-        training.train(session, asked(apply=True, ignored=("licence",)))
+        training.train(session, asked(apply=True, accepted=("licence",)))
 
 
 def test_the_same_command_continues_and_another_one_is_refused(

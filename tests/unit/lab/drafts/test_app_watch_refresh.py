@@ -454,7 +454,7 @@ def test_a_process_of_this_machine_trains_for_the_watch_once(policy, tmp_path):
     engine.write_text(_STAGES.format(python=sys.executable))
     engine.chmod(0o755)
     trainer = local.LocalTrainer(tmp_path / "service", str(engine), tmp_path)
-    training = policy_training(session, policy, trainer, ignored=("unknown-licence",))
+    training = policy_training(session, policy, trainer, accepted=("unknown-licence",))
     refresh.propose(
         session, training, draft="org/old", cause="watch: WorseDraft: stale", by="watch"
     )

@@ -94,7 +94,7 @@ def test_a_policy_file_has_a_refresh():
         ("{prompts: {a: b}, attempts: -1}", "numbers from 0"),
         ("{prompts: {a: b}, gpu_hours_per_week: .nan}", "numbers from 0"),
         ("{prompts: {a: b}, free_methods: [eagle3]}", "eagle3 is none of"),
-        ("{prompts: {a: b}, ignored: [licence]}", "licence is no finding of a training"),
+        ("{prompts: {a: b}, accepted: [licence]}", "licence is no finding of a training"),
         ("{prompts: {a: b}, steps: 0}", "steps from 1"),
     ],
 )
