@@ -22,6 +22,7 @@ from mpctl.experiment.block import BASELINE, CANDIDATE, Block, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.experiment.run import ArmConditions, Burst, PromptSet, Run, combine
+from mpctl.experiment.users import Placement
 from mpctl.experiment.workload import Traffic
 from mpctl.gate.answers import examine
 from mpctl.gate.arms import require_alike
@@ -36,12 +37,14 @@ from tests.simulation.answers import FAULTS, simulated_pass
 from tests.simulation.measurements import TOKENS, Truth, rounds
 
 ROUNDS, PROMPTS = 48, 2  # of the default plan
+TURNS = 6  # rounds, of 16 prompts, where the arms take turns on a GPU
 MOST_BEFORE = 200  # untimed requests to an arm
 ALIKE = ArmConditions(
     "none", "0.32.0", ("vllm", "serve", "org/model"), "model", "a" * 64, "NVIDIA L4", 28_000
 )
 ARMS = {BASELINE: ALIKE, CANDIDATE: replace(ALIKE, speculation=Spec("ngram", {}))}
 GPU = {"block_sigma": 0.005, "request_sigma": 0.02}
+QUIET_GPU = {"block_sigma": 0.01, "request_sigma": 0.05}
 WORDS = {Outcome.PROMOTE: "promoted", Outcome.REJECT: "rejected", Outcome.UNDECIDED: "undecided"}
 Make = Callable[[int], Run]
 
@@ -357,7 +360,7 @@ def with_candidate(
     return lambda seed: run_of(change(blocks_of(kind, seed)), **run)  # type: ignore[arg-type]
 
 
-def more_tokens(blocks: list[Block]) -> list[Block]:
+def more_tokens(blocks: Sequence[Block]) -> list[Block]:
     """Usage records and counters of 20 % more tokens, with the same texts at the same time."""
 
     def window(block: Block) -> Window:
@@ -453,12 +456,79 @@ def other_texts(share: float) -> Make:
     return make
 
 
+def without_ids(seed: int) -> Run:
+    """Every greedy text of the candidate is another, and nothing compared token ids."""
+    return run_of(
+        changed(blocks_of(truth(), seed), sample=lambda s: replace(s, text_digest="other"))
+    )
+
+
 def sampled(kind: Truth) -> Make:
     """A measurement at temperature 0.7, where every text differs."""
 
     def make(seed: int) -> Run:
         blocks = changed(blocks_of(kind, seed), sample=lambda s: replace(s, text_digest="other"))
         return run_of(replace(block, cell=replace(block.cell, temperature=0.7)) for block in blocks)
+
+    return make
+
+
+def with_answers(
+    kind: Truth,
+    tokens: Callable[[random.Random, int], float],
+    *,
+    typical: int = TOKENS,
+    cut: int = 0,
+) -> Make:
+    """A measurement at temperature 0.7 whose candidate gives an answer of this many ``tokens`` in place of another
+    number. ``typical``: tokens of an answer of the baseline; ``cut``: tokens at which the candidate's engine ends an
+    answer and says so."""
+
+    def of(block: Block, seed: int) -> Block:
+        rng, samples = random.Random(f"{seed} {block.repeat}"), []
+        for sample in block.samples:
+            count = round(sample.tokens * typical / TOKENS)
+            if block.arm == CANDIDATE:
+                count = max(round(tokens(rng, count)), 2)
+            later = (count - 1) * (sample.tpot_ms or 0.0)
+            samples.append(replace(sample, tokens=count, e2e_ms=(sample.ttft_ms or 0.0) + later))
+        total = sum(sample.tokens for sample in samples)
+        parts = {
+            name: value * total / block.output_tokens
+            for name in ("generation_tokens", "drafts", "draft_tokens", "accepted")
+            if (value := getattr(block.window, name)) is not None
+        }
+        if "accepted" in parts:
+            parts["per_position"] = (parts["accepted"],)
+        parts["tpot_seconds"] = sum(sample.tpot_ms or 0.0 for sample in samples) / 1000
+        return replace(
+            block,
+            samples=tuple(samples),
+            window=replace(block.window, **parts),
+            duration_s=sum(sample.e2e_ms or 0.0 for sample in samples) / 1000,
+            cut=sum(s.tokens == cut for s in samples) if block.arm == CANDIDATE else 0,
+            id_count=total,
+        )
+
+    def make(seed: int) -> Run:
+        run = sampled(kind)(seed)
+        return replace(run, blocks=tuple(of(block, seed) for block in run.blocks))
+
+    return make
+
+
+def shorter(rng: random.Random, count: int) -> float:
+    """Two of five answers are cut to 60 %."""
+    return 0.6 * count if rng.random() < 0.4 else count
+
+
+def overcounted(kind: Truth) -> Make:
+    """Usage records and counters of 20 % more tokens, at temperature 0.7, where the arms take turns."""
+
+    def make(seed: int) -> Run:
+        run = with_answers(kind, lambda _, count: count)(seed)
+        blocks = more_tokens([block for block in run.blocks if block.repeat < TURNS])
+        return replace(run, blocks=tuple(blocks), placement=Placement.TURNS, planned=TURNS)
 
     return make
 
@@ -812,7 +882,67 @@ TRICKS = (
         "T10",
         "the same on a quiet GPU",
         "promoted 100 %",
-        drifting(0.6, 1.5, block_sigma=0.01, request_sigma=0.05),
+        drifting(0.6, 1.5, **QUIET_GPU),
+    ),
+    Trick(
+        "T6",
+        "temperature 0.7, 0.8x, two of five answers cut to 60 %, lengths vary by sd of log 0.4",
+        "promoted 15 %",
+        verdicts(with_answers(truth(length_sigma=0.4), shorter)),
+    ),
+    Trick(
+        "T6",
+        "the same on a quiet GPU",
+        "promoted 75 %",
+        verdicts(with_answers(truth(length_sigma=0.4, **QUIET_GPU), shorter)),
+    ),
+    Trick(
+        "T6",
+        "temperature 0.7, 0.8x, answers end at 160 tokens, 192 on the baseline",
+        "promoted 42 %",
+        verdicts(
+            with_answers(
+                truth(length_sigma=0.4), lambda _, count: min(count, 160), typical=192, cut=160
+            )
+        ),
+    ),
+    Trick(
+        "T6",
+        "the same on a quiet GPU",
+        "promoted 65 %",
+        verdicts(
+            with_answers(
+                truth(length_sigma=0.4, **QUIET_GPU),
+                lambda _, count: min(count, 160),
+                typical=192,
+                cut=160,
+            )
+        ),
+    ),
+    Trick(
+        "T6",
+        "temperature 0.7, no gain, usage and counters of 20 % more tokens, GPU, in turns",
+        "promoted",
+        verdicts(overcounted(truth(tpot=1.0, prompts=16, **GPU))),
+    ),
+    Trick(
+        "T6",
+        "temperature 0.7, an honest 0.8x, lengths vary by sd of log 0.4",
+        "promoted 65 %",
+        verdicts(with_answers(truth(length_sigma=0.4), lambda _, count: count)),
+    ),
+    Trick(
+        "T6",
+        "the same on a quiet GPU",
+        "promoted 95 %",
+        verdicts(with_answers(truth(length_sigma=0.4, **QUIET_GPU), lambda _, count: count)),
+    ),
+    Trick(
+        "T6",
+        "every greedy text is another, 0.8x, bench without token ids",
+        "promoted",
+        verdicts(without_ids),
+        sure=True,
     ),
     Trick(
         "D2",

@@ -48,7 +48,7 @@ class ArmSummary:
     ``ttft``, ``tpot`` and ``e2e`` are the load client's. Chunks reach a busy client merged, which shifts time from the
     later tokens to the first; :attr:`ttft_ms` and :attr:`tpot_ms` are therefore the engine's own means where it has
     them. ``steps``: medians over the blocks of the step time's p50, p90 and p99. ``held_ms``: mean time that the client
-    held an answered request back.
+    held an answered request back. ``cut`` and ``id_count`` as in :class:`mpctl.experiment.block.Block`.
     """
 
     arm: str
@@ -63,6 +63,8 @@ class ArmSummary:
     steps: tuple[float, float, float] | None
     window: Window | None
     held_ms: float = 0.0
+    cut: int | None = None
+    id_count: int | None = None
 
     @classmethod
     def of(cls, arm: str, blocks: Sequence[Block]) -> ArmSummary:
@@ -83,6 +85,8 @@ class ArmSummary:
             steps=_middle([b.step_ms for b in mine if b.step_ms is not None]),
             window=Window.total(tuple(b.window for b in mine)) if mine else None,
             held_ms=sum(b.held_ms * len(b.completed) for b in mine) / len(done) if done else 0.0,
+            cut=_total(b.cut for b in mine),
+            id_count=_total(b.id_count for b in mine),
         )
 
     @property
@@ -131,6 +135,12 @@ class ArmSummary:
         if by_engine is None or self.ttft is None or self.e2e is None or not self.e2e.mean:
             return None
         return abs(self.ttft.mean - self.held_ms - by_engine) / self.e2e.mean
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    """Return the sum; None where a block has no such count."""
+    every = list(counts)
+    return None if None in every else sum(filter(None, every))
 
 
 def _middle(blocks: list[tuple[float, float, float]]) -> tuple[float, float, float] | None:

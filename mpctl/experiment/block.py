@@ -27,7 +27,8 @@ _ENCODING = "gzip+base64"
 
 @dataclass(frozen=True)
 class StreamedRequest:
-    """A request as the load client timed it. ``prompt_ids`` and ``ids``: tokens of prompt and answer, if reported."""
+    """A request as the load client timed it. ``prompt_ids`` and ``ids``: tokens of prompt and answer, if reported;
+    ``finish``: the engine's reason for the end of the answer."""
 
     ttft_s: float  # from the moment it was due to the first part of its answer; 0 without one
     held_s: float  # part of that time in which the client held it back
@@ -37,6 +38,7 @@ class StreamedRequest:
     error: str
     prompt_ids: tuple[int, ...] = ()
     ids: tuple[int, ...] = ()
+    finish: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ class LoadResult:
 
 
 BASELINE, CANDIDATE = "baseline", "candidate"  # the arms
+CUT = "length"  # the finish reason of an answer that ended at a limit of tokens
 SHORTEST_MS = 0.001  # no clock here resolves less, and ratios of such times stay finite
 
 
@@ -142,7 +145,8 @@ class Block(Record):
     ``step_ms``: p50, p90 and p99 of the time between stream chunks, which is that of an engine step and not of a token;
     shown, never judged, because a busy client receives chunks merged. None where no answer had two chunks. ``held_ms``:
     mean time that the client held an answered request back after it was due; part of the samples' time to first token,
-    invisible to the engine's clock.
+    invisible to the engine's clock. ``cut``: answers that ended at a limit of tokens; ``id_count``: the token ids of
+    all answers; both None where an answer came without.
     """
 
     arm: str
@@ -154,6 +158,8 @@ class Block(Record):
     window: Window
     step_ms: tuple[float, float, float] | None = None
     held_ms: float = 0.0
+    cut: int | None = None
+    id_count: int | None = None
 
     def __post_init__(self) -> None:
         if 0 < self.duration_s < SHORTEST_MS / 1000:
@@ -251,7 +257,8 @@ class Block(Record):
             raise UnansweredError(
                 f"all {len(samples)} requests failed, the first with {samples[0].error}"
             )
-        held = [1000.0 * request.held_s for request in requests if not request.error]
+        answered = [r for r, sample in zip(requests, samples, strict=True) if not sample.error]
+        held = [1000.0 * request.held_s for request in answered]
         return cls(
             arm=arm,
             cell=cell,
@@ -262,6 +269,8 @@ class Block(Record):
             samples=samples,
             window=replace(Window.between(before, after), prefix_expected=expected_hits),
             step_ms=_steps([gap for request in requests for gap in request.gaps_s]),
+            cut=sum(r.finish == CUT for r in answered) if all(r.finish for r in answered) else None,
+            id_count=sum(len(r.ids) for r in answered) if all(r.ids for r in answered) else None,
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.experiment.answers import Answer, Ask, Pair
+from mpctl.experiment.block import CUT
 from mpctl.json_types import Json
 
 ALPHA = 0.005  # one-sided, of each kind of invalid answers; eight against none decide
@@ -21,7 +22,6 @@ _PERIOD, _LOOP = 16, 24  # tokens
 _LEAKS = re.compile(
     r"</?tool_calls?>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_calls?|<\uff5ctool"
 )
-_CUT = "length"  # the finish of an answer at its limit
 
 
 class Invalid(StrEnum):
@@ -42,10 +42,10 @@ def invalid_kinds(ask: Ask, answer: Answer) -> frozenset[Invalid]:
     if answer.error:
         return frozenset({Invalid.ERROR})
     checks = {
-        Invalid.CUT: ask.constrained and answer.finish == _CUT,
+        Invalid.CUT: ask.constrained and answer.finish == CUT,
         Invalid.LONG: answer.surplus > 0,
-        Invalid.JSON: answer.finish != _CUT and not answer.document_fits,
-        Invalid.CALL: answer.finish != _CUT and not _calls_are_valid(ask, answer),
+        Invalid.JSON: answer.finish != CUT and not answer.document_fits,
+        Invalid.CALL: answer.finish != CUT and not _calls_are_valid(ask, answer),
         Invalid.LEAK: bool(ask.body.get("tools")) and _LEAKS.search(answer.text) is not None,
         Invalid.LOOP: loops(answer.ids or answer.text.split()),
     }
@@ -55,7 +55,7 @@ def invalid_kinds(ask: Ask, answer: Answer) -> frozenset[Invalid]:
 def documents(ask: Ask, answer: Answer) -> list[tuple[bool, str, Any]]:
     """Return the texts of an answer that must be JSON, each with its schema: its document (True) and the arguments of
     its calls of known functions (False)."""
-    if answer.error or answer.finish == _CUT:
+    if answer.error or answer.finish == CUT:
         return []
     schemas = [
         (True, answer.text, schema) for schema in _document_schemas(ask.body.get("response_format"))
@@ -164,9 +164,7 @@ def stream_twins(pairs: Iterable[Pair]) -> list[tuple[Pair, Pair]]:
 def stream_fault(plain: Answer, streamed: Answer) -> str:
     """Return what the streamed answer of equal token ids differs in; finished answers only, because servers render a
     call that was cut off in several ways."""
-    finished = (
-        not plain.error and not streamed.error and _CUT not in (plain.finish, streamed.finish)
-    )
+    finished = not plain.error and not streamed.error and CUT not in (plain.finish, streamed.finish)
     if not finished or not plain.ids or plain.ids != streamed.ids:
         return ""
     fault = rendering_fault(plain, streamed)

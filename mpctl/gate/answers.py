@@ -22,6 +22,7 @@ from mpctl.experiment.answers import (
     Scored,
     Tie,
 )
+from mpctl.experiment.block import CUT
 from mpctl.gate.answer_forms import (
     ALPHA,
     Invalid,
@@ -49,7 +50,6 @@ from mpctl.gate.answer_tokens import (
 
 _CONFIRMED = 3  # findings of a rule whose requests are sent again
 _LISTED = 20  # findings of a rule that are recorded
-_CUT = "length"
 _TEXT_ONLY = "the endpoint gives no token ids, and several token ids make the same text"
 _HINTS = 1.0  # e-value; without a fault it falls as answers come in
 
@@ -367,7 +367,7 @@ def _rendering(answers: _AnsweredPass) -> Result:
         fault = ""
         if pair.candidate.ids and pair.candidate.ids == pair.baseline.ids:
             compared += 1
-            both_cut = pair.ask.stream and pair.baseline.finish == pair.candidate.finish == _CUT
+            both_cut = pair.ask.stream and pair.baseline.finish == pair.candidate.finish == CUT
             fault = "" if both_cut else rendering_fault(pair.baseline, pair.candidate)
             fault = fault and f"{fault} of the same tokens"
         text = "a text that is not that of its tokens" if text_differs(pair.candidate) else ""

@@ -197,7 +197,7 @@ async def send_block(
     """Send ``bodies``, each with the ``salt`` of the prefix cache; return when the block started, how long it took, and
     one row per request in their order: ``ttft_s`` from the moment it was due, ``held_s`` of it in the client,
     ``gaps_s`` between the messages with a part of the answer, ``tokens`` by the usage record, ``text``, ``prompt_ids``
-    and ``ids`` where asked for, and ``error``."""
+    and ``ids`` where asked for, the ``finish`` reason, and ``error``."""
     connections, slots, arrivals = (
         Connections(target),
         asyncio.Semaphore(concurrency),
@@ -234,7 +234,7 @@ async def send_block(
 
 def _row(request: TimedRequest) -> dict[str, Any]:
     """Read the stream of a request when nothing is timed any more."""
-    row: dict[str, Any] = {"tokens": 0, "text": "", "prompt_ids": [], "ids": []}
+    row: dict[str, Any] = {"tokens": 0, "text": "", "prompt_ids": [], "ids": [], "finish": ""}
     moments = []
     try:
         for moment, line in zip(request.moments, request.messages, strict=True):
@@ -248,6 +248,7 @@ def _row(request: TimedRequest) -> dict[str, Any]:
             for choice in event.get("choices") or ():
                 row["text"] += (choice.get("delta") or {}).get("content") or ""
                 row["ids"] += choice.get("token_ids") or ()
+                row["finish"] = str(choice.get("finish_reason") or row["finish"])
                 moments.append(moment)
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
         request.error = request.error or str(error)

@@ -209,13 +209,13 @@ class Measurement:
 
     def _block(self, cell: Cell, arm: str, repeat: int) -> Block:
         """Send a block, and write it with its round."""
-        records, compares_ids = self.records, cell.greedy and self.compares and self.fidelity != OFF
+        records, wants_ids = self.records, self.compares and self.fidelity != OFF
         prompts, key = (
             records.workload.slice(cell, repeat),
             f"{records.id}/{block_name(cell, arm, repeat)}",
         )
         try:
-            sent = self.engines.send(arm, prompts, cell, key=key, ids=compares_ids)
+            sent = self.engines.send(arm, prompts, cell, key=key, ids=wants_ids)
             block = sent.block(cell, arm=arm, repeat=repeat, prompts=prompts)
         except (BlockError, CounterError) as error:
             raise MpctlError(
@@ -228,7 +228,7 @@ class Measurement:
             self.engines.progress.note(
                 f"{cell.label}, {arm}: a request failed with {block.first_error}"
             )
-        if compares_ids:
+        if wants_ids and cell.greedy:
             self.answers.keep(block, sent.result)
         records.add_block(block, sent.result)
         return block

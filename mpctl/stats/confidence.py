@@ -208,6 +208,16 @@ def trend_of(values: Sequence[float], alpha: float) -> tuple[float, float] | Non
     return (slope, start) if shown > stdtrit(count - 2, 1 - alpha / 2) else None
 
 
+def is_below(mean: Trimmed, alpha: float) -> bool:
+    """Return whether a mean lies below 0 at the one-sided level ``alpha``; False for fewer than FEWEST rounds."""
+    from scipy.special import stdtrit
+
+    if mean.count < FEWEST:
+        return False
+    width = float(stdtrit(mean.freedom, 1 - alpha)) * mean.spread / math.sqrt(mean.count)
+    return mean.mean + width < -_ROUNDING
+
+
 def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Interval:
     """Return the share ``hits`` of ``count`` with its exact binomial (Clopper-Pearson) interval.
 

@@ -126,11 +126,11 @@ def _judge_outputs(case: Case, _: Rule) -> RuleResult:
         return RuleResult(Outcome.MISSING, "no prompt was answered by both arms with text")
     if check is None:
         text = f"{c.compared - c.different} of {c.compared} greedy texts are equal"
+        outcome = Outcome.PASS
         if c.different:
             text += "; could not run for the others because no token ids are recorded, which tell ties from faults"
-        return RuleResult(
-            Outcome.SKIP if c.different else Outcome.PASS, text, n=c.compared, unit="answers"
-        )
+            outcome = Outcome.MISSING if case.policy.min_scored_answers else Outcome.SKIP
+        return RuleResult(outcome, text, n=c.compared, unit="answers")
 
     count, compared = check.rules[AnswerRule.TOKENS], sum(check.compared.values()) + check.unscored
     refuted = sum(f.confirmed is False for f in check.findings)

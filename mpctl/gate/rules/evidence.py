@@ -6,12 +6,16 @@ import math
 from dataclasses import replace
 
 from mpctl import formatting
+from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.users import LEAST_OF_USERS_LOAD, USERS_LOAD
 from mpctl.gate.arms import is_difference, open_differences
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_to_pass
 from mpctl.gate.rules.figures import more_needed, threshold_of
-from mpctl.stats.confidence import excess_interval
+from mpctl.stats.confidence import excess_interval, is_below
 
+# One-sided, of sampled answers that are shorter, at the last planned round; in proportion more before, where few
+# answers show little. It leaves a verdict open and rejects nothing.
+SHORTER_ERROR = 0.05
 _QUEUE_FACTOR = 10  # requests of a block for each that is in flight
 
 
@@ -168,6 +172,13 @@ def _judge_tokens(case: Case, rule: Rule) -> RuleResult:
                 f"the {arm.arm} counted {counted:.0f} tokens, its answers report {arm.output_tokens} "
                 f"(at most {most} apart): another engine answered a part of the requests"
             )
+    base_gap, cand_gap = _usage_gap(c.baseline), _usage_gap(c.candidate)
+    if base_gap is not None and cand_gap is not None and base_gap <= limit < cand_gap:
+        differ.append(
+            f"the candidate's usage records report {c.candidate.output_tokens} tokens, its answers have "
+            f"{c.candidate.id_count} token ids (at most {formatting.limit(limit, 'share')} apart), and the baseline's "
+            "agree: its usage records cannot be right"
+        )
     if c.miscounted is not None and c.miscounted > limit:
         differ.append(
             f"answers with the same text have {formatting.share(c.miscounted, 0)} more or fewer tokens on the "
@@ -177,6 +188,11 @@ def _judge_tokens(case: Case, rule: Rule) -> RuleResult:
     return RuleResult(
         outcome, "; ".join(differ or agree), widest, limit, None, c.candidate.requests, "share"
     )
+
+
+def _usage_gap(arm: ArmSummary) -> float | None:
+    """Return by what share an arm's usage records differ from its answers' token ids; None where it gives no ids."""
+    return abs(arm.output_tokens / arm.id_count - 1.0) if arm.id_count else None
 
 
 def _judge_users_load(case: Case, _: Rule) -> RuleResult:
@@ -208,7 +224,9 @@ def _judge_length(case: Case, rule: Rule) -> RuleResult:
     outside = interval.above(limit, strictly=True) or interval.below(1.0 / limit, strictly=True)
     outcome = Outcome.PASS if inside else Outcome.FAIL if outside else Outcome.UNDECIDED
     needed = None
-    if outcome is Outcome.UNDECIDED:
+    if outcome is Outcome.PASS and (why := _ends_early(case)):
+        outcome, text = Outcome.UNDECIDED, f"{text}; {why}"
+    elif outcome is Outcome.UNDECIDED:
         nearest = limit if interval.value >= 1.0 else 1.0 / limit
         needed, advice = more_needed(
             case, replace(threshold_of(case, rule), limit=nearest), interval
@@ -217,6 +235,27 @@ def _judge_length(case: Case, rule: Rule) -> RuleResult:
     return RuleResult(
         outcome, text, interval.value, limit, interval, c.candidate.requests, "x", needed
     )
+
+
+def _ends_early(case: Case) -> str:
+    """Say by what the candidate's answers end earlier than the baseline's, or another share of them at a limit of
+    tokens; empty where neither shows. Speculation changes neither, so a difference that is no chance holds a promotion
+    open, whatever the limit of the length."""
+    c = case.comparison
+    answered = [arm.requests - arm.failed for arm in (c.baseline, c.candidate)]
+    base, cand = c.baseline.cut, c.candidate.cut
+    if base is not None and cand is not None and all(answered):
+        excess = excess_interval(cand, base, min(answered))
+        if excess.above(0.0, strictly=True) or excess.below(0.0, strictly=True):
+            return (
+                f"{cand} of {answered[1]} answers of the candidate end at a limit of tokens, "
+                f"{base} of {answered[0]} of the baseline"
+            )
+    figure, analysis = c.figures.get("length_ratio"), case.analysis
+    level = min(SHORTER_ERROR * analysis.planned / max(analysis.rounds, 1), 0.5)
+    if c.cell.greedy or figure is None or not is_below(figure.trimmed, level):
+        return ""
+    return "sampled answers of the candidate are shorter in these rounds, which may be chance"
 
 
 def _at_least_by_chance(count: int, of: int) -> float:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measure_samples import EDITS, STARTED, bench, block, captured
 
+from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.block import (
     SHORTEST_MS,
     Block,
@@ -179,6 +180,26 @@ def test_only_an_open_loop_holds_requests_back(cell, held_ms):
     )
     assert made.held_ms == pytest.approx(held_ms)
     assert made.samples[0].ttft_ms == pytest.approx(600.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cut", "id_count"),
+    [
+        ({"finish": "length", "ids": [1, 2, 3]}, {"finish": "stop", "ids": [4, 5]}, 1, 5),
+        ({"finish": "length"}, {}, None, None),
+        ({"ids": [1, 2, 3]}, {"finish": "stop"}, None, None),
+        ({"error": "lost"}, {"finish": "length", "ids": [4, 5]}, 1, 2),
+    ],
+)
+def test_answers_at_a_limit_and_token_ids_are_counted_where_every_answer_has_them(
+    first, second, cut, id_count
+):
+    result = {**small(), "requests": [{**FIRST, **first}, {**SECOND, **second}]}
+    made = read(result)
+    assert (made.cut, made.id_count) == (cut, id_count)
+    assert Block.from_record(made.to_record()) == made
+    summary = ArmSummary.of(made.arm, [made, made])
+    assert summary.cut == (None if cut is None else 2 * cut)
 
 
 def test_the_stored_times_have_neither_texts_nor_tokens_nor_messages():

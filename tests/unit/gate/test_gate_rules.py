@@ -157,6 +157,25 @@ def rounds_compared(*findings, equal=31, tied=0, **count):
     return replace(GOOD, round_answers=check)
 
 
+def ids(*counts):
+    """Baseline and candidate gave so many token ids for the 320 tokens of their answers."""
+    changed = zip((GOOD.cells[0].baseline, GOOD.cells[0].candidate), counts, strict=True)
+    return good(**{arm.arm: replace(arm, id_count=count) for arm, count in changed})
+
+
+def cut(*counts):
+    """So many of the 32 answers of baseline and candidate ended at a limit of tokens."""
+    changed = zip((GOOD.cells[0].baseline, GOOD.cells[0].candidate), counts, strict=True)
+    return good(**{arm.arm: replace(arm, cut=count) for arm, count in changed})
+
+
+def lengths(*logs, temperature=0.7):
+    """Answers were so much longer in each round, in logarithms."""
+    of = replace(GOOD.cells[0].figures["length_ratio"], values=logs)
+    figures = {**GOOD.cells[0].figures, "length_ratio": of}
+    return good(cell=replace(EDITS, temperature=temperature), figures=figures)
+
+
 FORGETS = {"suffix_decoding_max_cached_requests": 0}
 
 
@@ -261,11 +280,21 @@ CASES = [
     (answered(AnswerRule.LAW, missing="no ids"), "sampled tokens", SKIP),  # greedy traffic
     (answered(AnswerRule.SEEDS, applies=False), "seeds", SKIP),
     (GOOD, "outputs", PASS),
-    (
-        good(different=3),
-        "outputs",
-        SKIP,
-    ),  # recorded without token ids: nothing tells ties from faults
+    (good(different=3), "outputs", MISSING),  # without token ids nothing tells ties from faults
+    (replace(good(different=3), policy=Policy(min_scored_answers=0)), "outputs", SKIP),
+    (ids(320, 320), "tokens", PASS),
+    (ids(320, 267), "tokens", MISSING),  # usage and counters of 20 % more tokens
+    (ids(267, 267), "tokens", PASS),  # a parser hides ids of both arms
+    (ids(None, 267), "tokens", PASS),
+    (cut(0, 2), "length", PASS),
+    (cut(0, 24), "length", UNDECIDED),
+    (cut(24, 0), "length", UNDECIDED),
+    (cut(30, 32), "length", PASS),
+    (cut(None, 24), "length", PASS),
+    (lengths(0.02, -0.05, 0.01, 0.0, 0.03), "length", PASS),
+    (lengths(-0.2, -0.15, -0.1, -0.2, -0.25), "length", UNDECIDED),
+    (lengths(0.2, 0.15, 0.1, 0.2, 0.25), "length", PASS),  # E2E limits how much longer a user waits
+    (lengths(-0.2, -0.15, -0.1, -0.2, -0.25, temperature=0.0), "length", PASS),
     (rounds_compared(equal=32), "outputs", PASS),
     (rounds_compared(equal=20, tied=12), "outputs", PASS),
     (rounds_compared(equal=31, missing="no ids"), "outputs", MISSING),

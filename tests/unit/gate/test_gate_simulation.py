@@ -443,7 +443,15 @@ def test_the_copy_in_numpy_decides_as_the_gate_does(noise, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "trick", ["open loop", "another device", "20 % more tokens", "a baseline that knows"]
+    "trick",
+    [
+        "open loop",
+        "another device",
+        "equal texts at the same time, 20 % more tokens",
+        "a baseline that knows",
+        "usage and counters of 20 % more tokens",
+        "bench without token ids",
+    ],
 )
 def test_what_fooled_the_gate_once_is_promoted_no_more(trick, monkeypatch, capsys):
     gate_table(monkeypatch, "--tricks", "--repetitions", "2", "--only", trick)

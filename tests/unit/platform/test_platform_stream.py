@@ -121,6 +121,12 @@ def test_token_ids_are_read_from_the_messages():
     assert (row["prompt_ids"], row["ids"]) == ([1, 2], [7, 8, 9])
 
 
+def test_the_finish_reason_is_that_of_the_last_message_that_has_one():
+    ended = event({"choices": [{"delta": {}, "finish_reason": "length"}]})
+    assert one(PLAIN + said("a", finish_reason=None) + ended + USAGE + DONE)["finish"] == "length"
+    assert one(PLAIN + ANSWER)["finish"] == ""
+
+
 @pytest.mark.parametrize(
     ("reply", "error"),
     [

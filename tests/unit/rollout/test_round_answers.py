@@ -256,3 +256,17 @@ def test_a_resumed_command_compares_what_it_still_has():
     done = runner.run(again.context, again.unfinished())
     assert done.ending is Ending.PROMOTED
     assert outputs(done).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(TOKENS, Outcome.PASS), (8, Outcome.MISSING)])
+def test_usage_records_of_sampled_answers_are_compared_with_their_token_ids(count, outcome):
+    """The engine's counter agrees with usage in both cases."""
+    world = Rounds(ids=RIGHT[:count])
+    world.memory.disk.records["workload-1", "workload"] = replace(
+        WORKLOAD, temperatures=(0.7,)
+    ).to_record()
+    done = world.rollout()
+    rule = next(rule for rule in verdict_of(done).rules if rule.rule == "tokens")
+    assert rule.outcome is outcome
+    assert (done.ending is Ending.PROMOTED) == (outcome is Outcome.PASS)
+    assert ("token ids (at most 5% apart)" in rule.message) == (outcome is Outcome.MISSING)
