@@ -13,7 +13,7 @@ from mpctl.platform.kubernetes.access.rbac import (
     roles,
     subject_of,
 )
-from mpctl.platform.kubernetes.load_job.job_manifest import KINDS, VARIABLES, job_rules
+from mpctl.platform.kubernetes.load_job.job_manifest import KINDS, admission_texts
 
 
 def make_roles(request: RbacRequest) -> tuple[Json, ...]:
@@ -58,10 +58,10 @@ def make_roles(request: RbacRequest) -> tuple[Json, ...]:
     )
     if not request.admission_policy:
         return manifests
-    rules = job_rules(_allowed(text) for text in request.allow_in_job)
+    texts = admission_texts(_allowed(text) for text in request.allow_in_job)
     return (
         *manifests,
-        *admission_policies(namespace, subjects, job_rules=rules, job_variables=VARIABLES),
+        *admission_policies(namespace, subjects, texts),
     )
 
 

@@ -18,10 +18,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from string import Template
 from typing import Any, Unpack
 
 from mpctl.errors import InputError
 from mpctl.json_types import Json
+from mpctl.packaged import packaged
 from mpctl.platform.kubernetes.access.calls import API_KEY, SEALING, CallRow, Options, Role, needs
 from mpctl.platform.kubernetes.api.kinds import (
     CONFIG_MAP,
@@ -231,95 +233,54 @@ def to_yaml(documents: Sequence[Json]) -> str:
     return str(yaml.dump_all(documents, Dumper=Plain, sort_keys=False)).rstrip()
 
 
-Rules = Sequence[tuple[str, str]]
-
 _API = "admissionregistration.k8s.io/v1"
-_NAME = "(request.operation == 'CREATE' ? object.metadata.name : request.name).startsWith('mpctl-')"
-# A candidate's backend counts as its service's.
-_BASE = f"{{}}.name.replace('{CANDIDATE_SUFFIX}-predictor', '-predictor')"
 
 
-def _same(new: str, old: str, but: Sequence[str]) -> str:
-    """CEL: whether two objects are equal in all fields but some."""
-    names = json.dumps(list(but))
-    changed = f"{new}.all(k, k in {names} || (k in {old} && {old}[k] == {new}[k]))"
-    return f"{changed} && {old}.all(k, k in {names} || k in {new})"
-
-
-def _listed(rule: str, field: str) -> str:
-    return f"(has({rule}.{field}) ? {rule}.{field} : [])"
-
-
-_NEW, _OLD = ("dyn(object.spec.rules[i])", "dyn(oldObject.spec.rules[i])")
-_BACKEND = f"({_BASE.format('b')} == {_BASE.format('o')} && {_same('b', 'o', ('name', 'weight'))})"
-_MIRROR = (
-    "f.type == 'RequestMirror' && "
-    f"{_listed(_OLD, 'backendRefs')}.exists(o, {_BASE.format('f.requestMirror.backendRef')} == {_BASE.format('o')} && "
-    "f.requestMirror.backendRef.all(k, k == 'name' || (k in o && o[k] == f.requestMirror.backendRef[k])))"
-)
-# HTTPRoutes have at most 16 rules.
-_EACH_RULE = f"{json.dumps(list(range(16)))}.all(i, i >= size(object.spec.rules) || {{}})"
-_ROUTE_RULES = (
-    (
-        f"{_same('dyn(object.spec)', 'dyn(oldObject.spec)', ('rules',))} && "
-        "size(object.spec.rules) == size(oldObject.spec.rules) && "
-        + _EACH_RULE.format(f"({_same(_NEW, _OLD, ('backendRefs', 'filters'))})"),
-        "operators of mpctl change backends and mirrors of an HTTPRoute alone",
-    ),
-    (
-        _EACH_RULE.format(
-            f"({_listed(_NEW, 'backendRefs')}.all(b, {_listed(_OLD, 'backendRefs')}.exists(o, {_BACKEND})) && "
-            f"{_listed(_OLD, 'backendRefs')}.all(o, {_listed(_NEW, 'backendRefs')}.exists(b, {_BACKEND})))"
-        ),
-        "operators of mpctl split the share of a service with its candidate alone",
-    ),
-    (
-        _EACH_RULE.format(
-            f"({_listed(_NEW, 'filters')}.all(f, f in {_listed(_OLD, 'filters')} || ({_MIRROR})) && "
-            f"{_listed(_OLD, 'filters')}.all(f, f in {_listed(_NEW, 'filters')} || ({_MIRROR})))"
-        ),
-        "operators of mpctl mirror requests of a service to its candidate alone",
-    ),
-    (
-        " && ".join(
-            f"(has(object.metadata.{key}) ? object.metadata.{key} : {empty}) == "
-            f"(has(oldObject.metadata.{key}) ? oldObject.metadata.{key} : {empty})"
-            for key, empty in (("labels", "{}"), ("annotations", "{}"), ("ownerReferences", "[]"))
-        ),
-        "operators of mpctl keep the metadata of an HTTPRoute",
-    ),
-)
+def _admission(texts: Mapping[str, str]) -> Json:
+    """Return the parts of admission.yaml, lists of rules and the variables, with the texts filled in."""
+    parts: Json = packaged(__package__, "admission.yaml")
+    filled = {"candidate_suffix": CANDIDATE_SUFFIX, **texts}
+    for name, text in parts.pop("texts").items():
+        filled[name] = Template(text).substitute(filled)
+    for part in ("names", "jobs", "routes"):
+        parts[part] = [
+            {key: Template(row[key]).substitute(filled) for key in ("expression", "message")}
+            for row in parts[part]
+        ]
+    return parts
 
 
 def admission_policies(
     namespace: str | None,
     to: Sequence[Subject],
-    *,
-    job_rules: Rules,
-    job_variables: Mapping[str, str],
+    job_texts: Mapping[str, str],
 ) -> tuple[Json, ...]:
     """Return the policies with their bindings; ``namespace`` None: for all namespaces. ``to``: whom they limit.
 
-    ``job_rules``: of the Jobs that they create, over ``job_variables``.
+    ``job_texts``: bounds of the Jobs that they create, for admission.yaml.
     """
     documents: list[Json] = []
     written = (CONFIG_MAP, JOB, LEASE, CONTROLLER_REVISION)
-    names = ((_NAME, "operators of mpctl write objects whose names begin with mpctl-"),)
+    parts = _admission(job_texts)
     for subject in dict.fromkeys(to):
         suffix = f"{f'-{namespace}' if namespace else ''}.{subject.slug}"
         policies = (
             _policy(
-                f"mpctl-names{suffix}", written, ("CREATE", "UPDATE", "DELETE"), subject, names
+                f"mpctl-names{suffix}",
+                written,
+                ("CREATE", "UPDATE", "DELETE"),
+                subject,
+                parts["names"],
             ),
             _policy(
                 f"mpctl-jobs{suffix}",
                 (JOB,),
                 ("CREATE", "UPDATE"),
                 subject,
-                job_rules,
-                job_variables,
+                parts["jobs"],
+                parts["variables"],
             ),
-            _policy(f"mpctl-routes{suffix}", (HTTP_ROUTE,), ("UPDATE",), subject, _ROUTE_RULES),
+            _policy(f"mpctl-routes{suffix}", (HTTP_ROUTE,), ("UPDATE",), subject, parts["routes"]),
         )
         documents += [
             document for policy in policies for document in (policy, _binding(policy, namespace))
@@ -332,7 +293,7 @@ def _policy(
     kinds: Sequence[ObjectKind],
     operations: Sequence[str],
     subject: Subject,
-    validations: Rules,
+    validations: Sequence[Json],
     variables: Mapping[str, str] | None = None,
 ) -> Json:
     rules = [
@@ -354,9 +315,7 @@ def _policy(
             "matchConstraints": {"resourceRules": rules},
             "matchConditions": [{"name": "operators", "expression": _from_subject(subject)}],
             **({"variables": expressions} if expressions else {}),
-            "validations": [
-                {"expression": rule, "message": message} for rule, message in validations
-            ],
+            "validations": validations,
         },
     }
 

@@ -1,4 +1,4 @@
-"""The load client's Job as a document, and the rules of admission (CEL) that take no other. Pure.
+"""The load client's Job as a document, with its bounds for the rules of admission that take no other. Pure.
 
 One Job serves a whole measurement, block after block. It runs the image of the serving pod, which has a Python and is
 on the node already, and copies what decides whether a pod may run: pull secrets, node selector, tolerations, user. It
@@ -7,9 +7,6 @@ requests no GPU and has no service account but the namespace's default, whose to
 The scripts are in the Job's own command, which nobody can change: no other object decides what runs in the pod. Keys,
 prompts and addresses are in no object; they go to the pod through the API server's port-forward. The pod takes them
 from whoever knows the secret of a digest in its command.
-
-A field that no rule of admission names is refused, also one that a later Kubernetes adds. The API server's defaults are
-named.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import copy
 import json
 import secrets
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +56,7 @@ ENVIRONMENT = {
     "HOME": _WORK,
     "TMPDIR": _WORK,
 }
+_ENV = [{"name": name, "value": value} for name, value in ENVIRONMENT.items()]
 # A node autoscaler that consolidates nodes would cut a measurement short.
 NOT_EVICTED = {
     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
@@ -182,7 +180,7 @@ def _pod_spec(pod: JsonView, owner: str) -> Json:
                 **{key: engine[key] for key in ("image", "imagePullPolicy") if key in engine},
                 "command": _command(engine, owner),
                 "workingDir": _WORK,
-                "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
+                "env": copy.deepcopy(_ENV),
                 "resources": copy.deepcopy(LOAD_RESOURCES),
                 "securityContext": security_of(engine, context),
                 "volumeMounts": [
@@ -292,33 +290,6 @@ def _ended(pod: JsonView) -> str:
     return ""
 
 
-# The type checker knows no loop over the fields of a typed object, so all are dynamic.
-VARIABLES = {
-    "job": "dyn(object.spec)",
-    "template": "dyn(object.spec.template.metadata)",
-    "pod": "dyn(object.spec.template.spec)",
-    "container": "dyn(object.spec.template.spec.containers[0])",
-}
-_JOB = (
-    "template", "completionMode", "completions", "parallelism", "backoffLimit", "ttlSecondsAfterFinished",
-    "activeDeadlineSeconds", "suspend", "selector", "manualSelector", "podReplacementPolicy",
-)  # fmt: skip
-_POD = (
-    "containers", "volumes", "restartPolicy", "terminationGracePeriodSeconds", "automountServiceAccountToken",
-    "enableServiceLinks", "tolerations", "affinity", "securityContext", "imagePullSecrets", "nodeSelector",
-    "runtimeClassName", "schedulerName", "dnsPolicy",
-)  # fmt: skip
-_CONTAINER = (
-    "name", "image", "imagePullPolicy", "command", "workingDir", "env", "resources", "securityContext", "volumeMounts",
-    "terminationMessagePath", "terminationMessagePolicy",
-)  # fmt: skip
-_SECURITY = (*_USER, "allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities")
-_LABELS = (
-    *names.labels("", names.LOAD),
-    names.SCOPE_LABEL,
-    *_OWN_LABELS,
-)
-_ENV = [{"name": name, "value": value} for name, value in ENVIRONMENT.items()]
 # What the serving pod may add that is not in every cluster: `mpctl rbac --allow-in-job KIND:NAME`.
 KINDS: dict[str, tuple[str, ...]] = {
     "toleration": ("nvidia.com/gpu",),
@@ -328,133 +299,20 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def job_rules(allowed: Iterable[tuple[str, str]] = ()) -> tuple[tuple[str, str], ...]:
-    """Return the rules, each with the message of its refusal. ``allowed``: pairs of a kind of ``KINDS`` and a name."""
+def admission_texts(allowed: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+    """Return the bounds of a load Job for the rules of admission. ``allowed``: pairs of a kind of ``KINDS`` and a
+    name."""
     pairs = tuple(allowed)
     named = {
-        kind: [*defaults, *(n for k, n in pairs if k == kind)] for kind, defaults in KINDS.items()
+        kind.replace("-", "_"): [*defaults, *(name for key, name in pairs if key == kind)]
+        for kind, defaults in KINDS.items()
     }
-    pod, container = "variables.pod", "variables.container"
-    return (
-        *_bounds_of_job(),
-        *_pod_rules(pod, container, named),
-        *_container_rules(pod, container),
-    )
-
-
-def _bounds_of_job() -> tuple[tuple[str, str], ...]:
-    return (
-        (_only("variables.job", _JOB), "a load Job has fields of mpctl alone"),
-        (
-            "variables.job.parallelism <= 1 && variables.job.completions <= 1 && "
-            "variables.job.backoffLimit == 0 && !variables.job.suspend && "
-            "(!has(variables.job.manualSelector) || !variables.job.manualSelector) && "
-            f"variables.job.ttlSecondsAfterFinished <= {TTL_S} && "
-            f"variables.job.activeDeadlineSeconds <= {LONGEST_S}",
-            "a load Job has one pod and ends",
-        ),
-        (
-            f"variables.template.all(k, k in ['labels', 'annotations', 'creationTimestamp']) && "
-            f"{_optional('variables.template', 'labels', _LABELS)} && "
-            f"{_optional('variables.template', 'annotations', NOT_EVICTED)}",
-            "pods of a load Job have labels and annotations of mpctl alone",
-        ),
-    )
-
-
-def _pod_rules(
-    pod: str, container: str, named: Mapping[str, list[str]]
-) -> tuple[tuple[str, str], ...]:
-    return (
-        (_only(pod, _POD), "pods of a load Job have fields of mpctl alone"),
-        (f"!{pod}.automountServiceAccountToken", "a load Job mounts no service account token"),
-        (f"{pod}.dnsPolicy == 'ClusterFirst'", "a load Job uses the cluster's DNS"),
-        (
-            _each(pod, "tolerations", f"has(x.key) && x.key in {json.dumps(named['toleration'])}"),
-            "a load Job tolerates what --allow-in-job toleration:KEY names",
-        ),
-        (
-            _each(pod, "imagePullSecrets", f"x.name in {json.dumps(named['pull-secret'])}"),
-            "a load Job uses pull secrets that --allow-in-job pull-secret:NAME names",
-        ),
-        (
-            f"!has({pod}.runtimeClassName) || {pod}.runtimeClassName in {json.dumps(named['runtime-class'])}",
-            "a load Job has a runtime class that --allow-in-job runtime-class:NAME names",
-        ),
-        (
-            f"{pod}.schedulerName in {json.dumps(named['scheduler'])}",
-            "a load Job has a scheduler that --allow-in-job scheduler:NAME names",
-        ),
-        (
-            f"!has({pod}.affinity) || ({pod}.affinity.all(k, k in ['nodeAffinity', 'podAffinity']) && "
-            + _optional(
-                f"{pod}.affinity",
-                "podAffinity",
-                ("preferredDuringSchedulingIgnoredDuringExecution",),
-            )
-            + ")",
-            "a load Job keeps no other pod from its nodes",
-        ),
-        (
-            f"{_optional(pod, 'securityContext', (*_USER, 'supplementalGroups', 'fsGroup'))} && "
-            f"{_confined(pod)} && {_confined(container)}",
-            "a load Job has a seccomp profile and no sysctls",
-        ),
-        (
-            _each(
-                pod,
-                "volumes",
-                "x.all(k, k in ['name', 'emptyDir']) && x.emptyDir.all(k, k == 'sizeLimit')",
-            ),
-            "a load Job has emptyDir volumes on disk only",
-        ),
-    )
-
-
-def _container_rules(pod: str, container: str) -> tuple[tuple[str, str], ...]:
-    return (
-        (
-            f"size({pod}.containers) == 1 && {_only(container, _CONTAINER)}",
-            "a load Job has one container of mpctl's form",
-        ),
-        (f"{container}.env == {json.dumps(_ENV)}", "a load Job has the variables that mpctl sets"),
-        (
-            f"{container}.securityContext.all(k, k in {json.dumps(_SECURITY)}) && "
-            f"!{container}.securityContext.allowPrivilegeEscalation && "
-            f"{container}.securityContext.readOnlyRootFilesystem && "
-            f"{container}.securityContext.capabilities == {json.dumps({'drop': ['ALL']})}",
-            "a load Job has no capabilities and cannot gain privileges",
-        ),
-        (
-            f"{container}.resources.all(k, k in ['requests', 'limits']) && "
-            + " && ".join(_bounded()),
-            f"a load Job uses at most {' and '.join(map(str, LOAD_RESOURCES['limits'].values()))}, and no device",
-        ),
-    )
-
-
-def _only(path: str, keys: Iterable[str]) -> str:
-    """CEL: whether an object has no other keys."""
-    return f"{path}.all(k, k in {json.dumps(list(keys))})"
-
-
-def _optional(path: str, field: str, keys: Iterable[str]) -> str:
-    return f"(!has({path}.{field}) || {_only(f'{path}.{field}', keys)})"
-
-
-def _each(path: str, field: str, rule: str) -> str:
-    return f"!has({path}.{field}) || {path}.{field}.all(x, {rule})"
-
-
-def _confined(path: str) -> str:
-    profile = f"{path}.securityContext.seccompProfile"
-    absent = f"!has({path}.securityContext) || !has({profile})"
-    return f"({absent} || {profile}.type in ['RuntimeDefault', 'Localhost'])"
-
-
-def _bounded() -> Iterable[str]:
-    for kind in ("requests", "limits"):
-        amounts = f"variables.container.resources.{kind}"
-        yield _only(amounts, LOAD_RESOURCES["limits"])
-        for name, limit in LOAD_RESOURCES["limits"].items():
-            yield f"quantity(string({amounts}.{name})).compareTo(quantity('{limit}')) <= 0"
+    texts = {
+        "ttl_s": TTL_S,
+        "longest_s": LONGEST_S,
+        "labels": [*names.labels("", names.LOAD), names.SCOPE_LABEL, *_OWN_LABELS],
+        "annotations": list(NOT_EVICTED),
+        "environment": _ENV,
+        **named,
+    }
+    return {name: json.dumps(value) for name, value in texts.items()} | LOAD_RESOURCES["limits"]
