@@ -134,12 +134,12 @@ def sign_verdict(mpctl: Any, *place: str) -> dict[str, str]:
     signed = (
         "-o",
         "attestation",
-        "--sign-with",
-        "key.pem",
         "--output-file",
         "verdict.intoto.jsonl",
     )
+    mpctl.environment["MPCTL_SIGN_WITH"] = "key.pem"
     mpctl("report", "rollout-1", "-s", "demo", *place, *signed)
+    del mpctl.environment["MPCTL_SIGN_WITH"]
     return {"bundle": "verdict.intoto.jsonl", "key": "key.pub"}
 
 

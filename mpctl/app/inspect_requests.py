@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpctl.app.option import AboveZero, File, Whole, group, option
+from mpctl.app.option import SETTINGS, AboveZero, File, Whole, group, option
 from mpctl.app.requests import SigningRequest, SpeculationRequest
 
 
@@ -63,6 +63,7 @@ class DraftsRequest:
     )
     catalogue_file: str | None = option(
         "--drafts",
+        section=SETTINGS,
         type=File,
         metavar="FILE",
         help="Catalogue of your own, merged over the shipped one (docs/how-to/drafts.md).",

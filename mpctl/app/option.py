@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+# The section of options without a flag, which a variable or a settings file sets: what is chosen once.
+SETTINGS = "Settings"
+
+
 class Option:
     """An option: its flags, its text in ``--help`` and the section that lists it. ``type``: a type, an enumeration, a
     tuple of words, or one of this module. ``settings``: rarer ones, in the words of click: metavar, default, multiple,

@@ -26,10 +26,7 @@ def read_workload(request: MeasurementRequest) -> Workload:
     Raises:
         InputError: an option or a file cannot be used, or there are too few distinct prompts.
     """
-    traffic = (
-        *(read_traffic(text) for text in request.prompts),
-        *(kind for file in request.workloads for kind in read_split(file)),
-    )
+    traffic = tuple(kind for text in request.prompts for kind in read_classes_of(text))
     planned = Workload(
         traffic=traffic or (read_traffic(BUILT_IN[0]),),
         repeats=request.rounds or 1,
@@ -73,7 +70,12 @@ def read_traffic(text: str) -> Traffic:
     return Traffic(name, read.texts, share, read.repeated, notes=read.notes)
 
 
-def read_split(file: str) -> tuple[Traffic, ...]:
+def read_classes_of(text: str) -> tuple[Traffic, ...]:
+    """Read a value of ``--prompts``: every class of ``@FILE``, or the one of :func:`read_traffic`."""
+    return _read_split(text[1:]) if text.startswith("@") else (read_traffic(text),)
+
+
+def _read_split(file: str) -> tuple[Traffic, ...]:
     """Read the classes of a file; the share of each is its part of the requests."""
     classes = read_classes(read_file(file, "the requests"), file=file)
     named: dict[str, Traffic] = {}
@@ -94,39 +96,36 @@ def read_split(file: str) -> tuple[Traffic, ...]:
 def remember_files(record: str, request: MeasurementRequest) -> None:
     """Keep where a rollout's prompts lie, on this machine alone and by the name of its workload's record, so that
     ``resume`` reads the same files. Without a place to write, ``resume`` asks for them."""
-    files = {
-        "prompts": [f"{name}={Path(path).absolute()}" for name, path in _files_of(request.prompts)],
-        "workloads": [str(Path(file).absolute()) for file in request.workloads if file != "-"],
-    }
-    if any(files.values()):
+    files = list(_files_of(request.prompts))
+    if files:
         with suppress(OSError, MpctlError):
-            write_json(_remembered(record), files)
+            write_json(_remembered(record), {"prompts": files})
 
 
 def remembered_classes(record: str) -> Iterator[tuple[Traffic, str]]:
     """The classes of traffic of a workload's record with their files, as far as this machine still has them. Whether
     they still hold the same prompts is for the caller to compare."""
     with suppress(OSError, MpctlError):
-        files = read_json(_remembered(record)) or {}
-        for text in files.get("prompts", []):
+        for text in (read_json(_remembered(record)) or {}).get("prompts", []):
+            file = text[1:] if text.startswith("@") else text.partition("=")[2]
             with suppress(MpctlError):
-                yield read_traffic(text), text.partition("=")[2]
-        for file in files.get("workloads", []):
-            with suppress(MpctlError):
-                yield from ((kind, file) for kind in read_split(file))
+                yield from ((kind, file) for kind in read_classes_of(text))
 
 
 def _remembered(record: str) -> Path:
     return state_root() / "prompts" / f"{part_of_path(record)}.json"
 
 
-def _files_of(texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _files_of(texts: tuple[str, ...]) -> Iterator[str]:
+    """Yield the values that name files, with absolute paths."""
     for text in texts:
         source, _ = _share(text)
-        if Path(source).exists() or built_in_prompts(source) is None:
+        if text.startswith("@"):
+            yield f"@{Path(text[1:]).absolute()}"
+        elif Path(source).exists() or built_in_prompts(source) is None:
             name, path = _named(source)
             if path != "-":
-                yield name, path
+                yield f"{name}={Path(path).absolute()}"
 
 
 def _share(text: str) -> tuple[str, float]:

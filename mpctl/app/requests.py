@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpctl.app.option import (
+    SETTINGS,
     Contexts,
     Duration,
     File,
@@ -58,7 +59,7 @@ _traffic = partial(option, section="Traffic")
 _execution = partial(option, section="Execution")
 
 
-_output = partial(option, section="Output")
+_setting = partial(option, section=SETTINGS)
 
 
 class DryRun(StrEnum):
@@ -143,7 +144,7 @@ class SpeculationRequest:
         metavar="FINDING",
         help=f"Warning that stops the change: {', '.join(_PATH_WARNINGS)}.",
     )
-    known_bad: str | None = _speculation(
+    known_bad: str | None = _setting(
         "--known-bad",
         type=File,
         metavar="FILE",
@@ -154,16 +155,16 @@ class SpeculationRequest:
         metavar="PATH|REPO|URI",
         help="Draft, or made:NAME of a trained head (default: 'mpctl drafts' first).",
     )
-    catalogue: str | None = _draft(
+    catalogue: str | None = _setting(
         "--drafts", type=File, metavar="FILE", help="Your draft catalogue, over mpctl's own."
     )
-    draft_listing: str | None = _draft(
+    draft_listing: str | None = _setting(
         "--draft-listing",
         type=File,
         metavar="FILE",
         help="Listing of a draft that cannot be read from here (docs/how-to/drafts.md).",
     )
-    target_listing: str | None = _draft(
+    target_listing: str | None = _setting(
         "--target-listing", type=File, metavar="FILE", help="The same for the target."
     )
     engine_version: str | None = _draft(
@@ -204,15 +205,8 @@ class MeasurementRequest:
         "--prompts",
         type=File,
         multiple=True,
-        metavar="[NAME=]FILE|SET[:SHARE]",
-        help="Traffic class: a JSONL file, or edits (default), rag, chat, math, fresh; repeatable.",
-    )
-    workloads: tuple[str, ...] = _measurement(
-        "--workload",
-        type=File,
-        multiple=True,
-        metavar="FILE",
-        help="Traffic classes of one file, by category or kind; each share is its part of the requests.",
+        metavar="[NAME=]FILE|@FILE|SET[:SHARE]",
+        help="JSONL file, or edits (default), rag, chat, math, fresh; @FILE: its categories; repeatable.",
     )
     contexts: tuple[int, ...] = _measurement(
         "--contexts",
@@ -320,14 +314,14 @@ class TrafficRequest:
         metavar="PERCENT",
         help="Share of users' requests that may meet the candidate while it is measured.",
     )
-    users_window_s: float = _traffic(
+    users_window_s: float = _setting(
         "--users-window",
         type=Duration(),
         metavar="DURATION",
         default="10s",
         help="Time between the two readings that tell whether users are on the service.",
     )
-    measure_limit_s: float = _traffic(
+    measure_limit_s: float = _setting(
         "--measure-limit",
         type=Duration(),
         metavar="DURATION",
@@ -373,12 +367,12 @@ class TrafficRequest:
 class SigningRequest:
     """The key that signs a verdict."""
 
-    key: str | None = _output(
+    key: str | None = _setting(
         "--sign-with",
         metavar="KEY",
         help="Private key that signs the verdict: a PEM file, or a URI (awskms:, gcpkms:, azurekms:, hsm:).",
     )
-    public_key: str | None = _output(
+    public_key: str | None = _setting(
         "--public-key", type=File, metavar="FILE", help="Public key, PEM, of a private key by URI."
     )
 
@@ -408,7 +402,7 @@ class RolloutRequest:
     dry_run: DryRun = _dry_run()
     ready_timeout_s: float | None = timeout_option()
     signing: SigningRequest = group(SigningRequest)
-    bundle: str | None = _output(
+    bundle: str | None = _setting(
         "--bundle",
         type=File,
         metavar="FILE",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from mpctl.app.option import File, Option, Whole, is_enumeration
+from mpctl.app.option import SETTINGS, File, Option, Whole, is_enumeration
 from mpctl.cli.group import FittedHelp
 from mpctl.cli.printer import FORMATS
 from mpctl.cli.registry import SHARED
@@ -37,6 +37,7 @@ SECTIONS = (
     "Traffic",
     "Execution",
     "Output",
+    SETTINGS,
     "Global",
 )
 _EVERY = "every option"  # in the meta data of a call: --help-all
@@ -166,7 +167,8 @@ def click_option(declared: Option, name: str = "", *, required: bool = False) ->
         settings["is_flag"] = True
     elif kind is not str:
         settings["type"] = _type(kind)
-    return SectionedOption(flags, section=declared.section, **{**settings, **declared.settings})
+    kind_of_option = Setting if declared.section == SETTINGS else SectionedOption
+    return kind_of_option(flags, section=declared.section, **{**settings, **declared.settings})
 
 
 def _type(kind: Any) -> Any:
@@ -187,6 +189,17 @@ class SectionedOption(click.Option):
     def __init__(self, *args: Any, section: str, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.section = section
+
+
+class Setting(SectionedOption):
+    """An option without a flag; help names its variable."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.opts = [str(self.envvar)]
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """Take nothing from the command line."""
 
 
 class SectionedCommand(FittedHelp):
@@ -219,7 +232,8 @@ class SectionedCommand(FittedHelp):
                     widest = min(max(len(option) for option, _ in records), _COLUMN)
                     formatter.write_dl(records, col_max=_COLUMN, col_spacing=_COLUMN + 2 - widest)
         if short:
-            formatter.write(f"\n{ctx.command_path} --help-all lists all {len(options)} options.\n")
+            flags = sum(name.startswith("-") for name in options)
+            formatter.write(f"\n{ctx.command_path} --help-all lists all {flags} options.\n")
 
 
 class Word(click.Choice[Any]):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 COMMON = (
     *("platform", "namespace", "context", "kubeconfig", "color", "verbose", "quiet", "debug"),
     *("output", "timeout", "yes", "no_input", "staging"),
+    *("sign_with", "public_key"),
 )
 
 Key = tuple[str, ...]
@@ -105,12 +106,11 @@ def _value(value: Any, *, repeatable: bool) -> Any:
 
 def options_of(command: click.Command) -> dict[str, str]:
     """Names that a settings file may use for a command's options, and the name of the parameter of each."""
-    parameters = {}
-    for param in command.params:
-        if isinstance(param, click.Option) and param.name and param.envvar:
-            long = next(o for o in param.opts if o.startswith("--"))
-            parameters[long.lstrip("-").replace("-", "_")] = param.name
-    return parameters
+    return {
+        str(param.envvar).removeprefix("MPCTL_").lower(): param.name
+        for param in command.params
+        if isinstance(param, click.Option) and param.name and param.envvar
+    }
 
 
 def find_settings(warn: Callable[[str], None]) -> SettingsFiles:

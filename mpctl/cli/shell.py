@@ -23,7 +23,7 @@ _ENVIRONMENT = (
         "MPCTL_STATE_DIR",
         "directory of local services and their history (default: mpctl in the XDG state directory)",
     ),
-    ("MPCTL_SIGNING_PASSWORD", "password of the key file of --sign-with"),
+    ("MPCTL_SIGNING_PASSWORD", "password of the key file of sign_with"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector that operations are sent to, with mpctl[otel]"),
     ("OPENAI_API_KEY", "API key of the server that 'mpctl bench --url' measures"),
     (
@@ -42,7 +42,8 @@ Flag > environment > project file > user file > default.
 
 The project file is mpctl.yaml in this directory or the nearest one above, up to the root of the repository or the home
 directory; the user file is mpctl/config.yaml in the XDG configuration directory. MPCTL_SETTINGS=none reads neither.
-Names are those of the options. Within a file, a setting of a command takes precedence over one at the top:
+Names are those of the options, and of the settings without an option, which --help-all lists as MPCTL_NAME. Within a
+file, a setting of a command takes precedence over one at the top:
 
   timeout: 20m
   rollout:
@@ -52,8 +53,8 @@ Names are those of the options. Within a file, a setting of a command takes prec
       timeout: 5m
 
 Allowed at the top: platform, namespace, context, kubeconfig, color, verbose, quiet, debug, output, timeout, yes,
-no-input, and staging: a file, or the facts themselves. report and rbac do not read output. A wrong value is reported
-with its file and line, or its variable.
+no-input, sign-with, public-key, and staging: a file, or the facts themselves. report and rbac do not read output. A
+wrong value is reported with its file and line, or its variable.
 
 A project file comes with its folder, which another user may have written. So it may set only:
 """

@@ -25,7 +25,7 @@ def explain(error: click.UsageError) -> tuple[str, str | None]:
 
 def _flag(param: click.Parameter) -> str:
     if isinstance(param, click.Option):
-        return next(o for o in param.opts if o.startswith("--"))
+        return max(param.opts, key=len)
     return (param.metavar or str(param.name).upper()).strip("[]")
 
 

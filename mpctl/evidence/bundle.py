@@ -128,7 +128,7 @@ def attest_promoted(
         write_whole(
             Path(path),
             attest(session, operation, source, open_signer(request)).encode(),
-            option="--bundle",
+            option="MPCTL_BUNDLE",
         )
     except MpctlError as error:
         words = (
@@ -141,9 +141,7 @@ def attest_promoted(
             "--output-file",
             path,
         )
-        again = commands.line(
-            *words, "--sign-with", request.key or "KEY", namespace=session.namespace
-        )
+        again = commands.line(*words, namespace=session.namespace)
         session.console.warn(
             f"the verdict of {operation.id} was not signed: {error.message}; '{again}' signs it"
         )
@@ -171,7 +169,9 @@ def open_signer(request: SigningRequest) -> Signer:
     """
     if request.key is None:
         raise InputError(
-            "needs a private key", field="-o attestation", hint="name it with --sign-with"
+            "needs a private key",
+            field="-o attestation",
+            hint="name it in the setting sign_with, or MPCTL_SIGN_WITH",
         )
     library = _library()
     try:
@@ -179,7 +179,9 @@ def open_signer(request: SigningRequest) -> Signer:
             return _file_signer(request.key)
         if request.public_key is None:
             raise InputError(
-                "a key by URI needs its public key", field="--sign-with", hint="--public-key FILE"
+                "a key by URI needs its public key",
+                field="sign_with",
+                hint="name it in the setting public_key",
             )
         signer: Signer = library.Signer.from_priv_key_uri(request.key, read_key(request.public_key))
     except InputError:
@@ -187,7 +189,7 @@ def open_signer(request: SigningRequest) -> Signer:
     except Exception as error:  # each service's client has errors of its own
         raise InputError(
             f"the key cannot be used: {type(error).__name__}: {_first_line(error)}",
-            field="--sign-with",
+            field="sign_with",
         ) from error
     return signer
 
@@ -198,14 +200,14 @@ def _file_signer(path: str) -> Signer:
     password = os.environ.get(_PASSWORD)
     try:
         key = load_pem_private_key(
-            _read(path, "--sign-with"), password.encode() if password else None
+            _read(path, "sign_with"), password.encode() if password else None
         )
         signer: Signer = _library().CryptoSigner(key)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"not a usable private key: {_first_line(error)}",
             file=path,
-            field="--sign-with",
+            field="sign_with",
             hint=f"a PEM file with a key of ECDSA, Ed25519 or RSA; {_PASSWORD} holds its password",
         ) from error
     return signer

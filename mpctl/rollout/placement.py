@@ -237,7 +237,7 @@ def _turns(room: Room, wishes: PlacementWishes) -> PlacementOption:
     if not fault and minutes * 60 > wishes.limit_s:
         fault = (
             f"about {math.ceil(minutes)} min, as {2 * room.pairs} engine starts take {room.start_s:.0f} s each, above "
-            f"--measure-limit of {wishes.limit_s / 60:.0f} min"
+            f"measure_limit of {wishes.limit_s / 60:.0f} min"
         )
     return PlacementOption(Placement.TURNS, minutes, fault, effect)
 
@@ -290,7 +290,7 @@ def _users_fault(  # noqa: PLR0911
         load = "more" if wishes.users_share > share else "less"
         return f"{wishes.users_share} % load the candidate {load} than each serving pod: --users-share {share}"
     if minutes * 60 > wishes.limit_s:
-        return f"about {math.ceil(minutes)} min at this load, above --measure-limit of {wishes.limit_s / 60:.0f} min"
+        return f"about {math.ceil(minutes)} min at this load, above measure_limit of {wishes.limit_s / 60:.0f} min"
     return ""
 
 

@@ -211,7 +211,7 @@ class Catalogue:
         ]
         if close:
             return f"did you mean {' or '.join(dict.fromkeys(close))}?"
-        return f"{commands.line('drafts')} lists the targets; --drafts FILE adds your own"
+        return f"{commands.line('drafts')} lists the targets; MPCTL_DRAFTS=FILE adds your own"
 
     def merged(self, other: Catalogue) -> Catalogue:
         """This table with the other's targets in place of its own; the other's families come first."""

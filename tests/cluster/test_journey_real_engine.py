@@ -121,7 +121,8 @@ def test_users_of_a_real_engine_lose_nothing_while_copies_beside_it_are_measured
     few = ("--requests", "4", "--repeats", "8", "--max-tokens", "64", "--policy", str(policy))
     with Users(cluster, host, "demo", rate=0.5, echoed=False) as users:
         namespace.client.wait("users are answered", lambda: users.answered > 3)
-        done = mpctl("rollout", "--spec", "ngram", *few, "--load", "local", "--users-window", "10s")
+        mpctl.environment["MPCTL_USERS_WINDOW"] = "10s"
+        done = mpctl("rollout", "--spec", "ngram", *few, "--load", "local")
         mpctl("rollback")
     cluster.remove_node(spare)
     assert "promoted: service" in done.stderr

@@ -437,9 +437,8 @@ def on_users(cluster, namespace, mpctl, tmp_path):
         )
         quick = ("--requests", "4", "--repeats", "2", "--max-tokens", "8", "--bake", "0")
         with Crowd(cluster, namespace) as crowd:
-            done = mpctl(
-                *ROLLOUT, *asked, *quick, "--users-window", "3s", "--policy", str(policy), code=code
-            )
+            mpctl.environment["MPCTL_USERS_WINDOW"] = "3s"
+            done = mpctl(*ROLLOUT, *asked, *quick, "--policy", str(policy), code=code)
         assert crowd.failed == []
         assert len(crowd.answered) > 50
         assert service.route() == service.found

@@ -27,8 +27,6 @@ QUICK = (
     "12",
     "--load",
     "local",
-    "--users-window",
-    "3s",
 )
 
 

@@ -33,8 +33,9 @@ def test_a_promotion_is_signed_and_verifies_until_the_service_changes(up, keys):
             json.dumps({"prompt": f"PLANTED-PROMPT {n} say the alphabet"}) + "\n" for n in range(64)
         )
     )
+    up.environment["MPCTL_SIGN_WITH"] = private
     done = up(
-        "rollout", "--spec", "ngram", *SMALL, "--prompts", "traffic.jsonl", "--yes", "--sign-with", private,
+        "rollout", "--spec", "ngram", *SMALL, "--prompts", "traffic.jsonl", "--yes",
         "--policy", up.policy(),
     )  # fmt: skip
     assert "the signed verdict is in demo-rollout-1.intoto.jsonl" in done.stderr
@@ -66,8 +67,6 @@ def test_a_promotion_is_signed_and_verifies_until_the_service_changes(up, keys):
         "rollout-1",
         "-o",
         "attestation",
-        "--sign-with",
-        private,
         "--output-file",
         "b.intoto.jsonl",
     )
@@ -83,13 +82,15 @@ def test_a_promotion_is_signed_and_verifies_until_the_service_changes(up, keys):
 
 def test_a_key_that_cannot_sign_stops_a_rollout_before_it_starts(up):
     (up.directory / "none.pem").write_text("no key")
-    refused = up("rollout", "--spec", "ngram", *SMALL, "--yes", "--sign-with", "none.pem", code=2)
-    assert "none.pem: --sign-with: not a usable private key" in refused.stderr
+    up.environment["MPCTL_SIGN_WITH"] = "none.pem"
+    refused = up("rollout", "--spec", "ngram", *SMALL, "--yes", code=2)
+    assert "none.pem: sign_with: not a usable private key" in refused.stderr
     assert not (up.service / "ledger.jsonl").exists()
 
 
 def test_a_report_of_a_file_or_without_a_key_is_no_bundle(up, keys):
-    assert "name it with --sign-with" in up("report", "-o", "attestation", code=2).stderr
+    assert "name it in the setting sign_with" in up("report", "-o", "attestation", code=2).stderr
     up("bench", "--spec", "ngram", *SMALL[:-2], "--run", "two.json.gz")
-    refused = up("report", "two.json.gz", "-o", "attestation", "--sign-with", keys[0], code=2)
+    up.environment["MPCTL_SIGN_WITH"] = keys[0]
+    refused = up("report", "two.json.gz", "-o", "attestation", code=2)
     assert "name a rollout" in refused.stderr

@@ -77,9 +77,9 @@ def test_no_secret_and_no_prompt_is_left_behind(planted, tmp_path, collector):
     run("preflight", "--spec", "ngram")
     run("render", "--spec", "ngram", "-vv")
     run("diff", "--spec", "ngram", code=1)
-    sign = ("--sign-with", "key.pem")
-    run("rollout", "--spec", "ngram", "--prompts", prompts, *QUICK, *sign, "-v", "-v", "--debug")
-    run("report", "rollout-1", "-o", "attestation", *sign, "--output-file", "again.intoto.jsonl")
+    planted.environment["MPCTL_SIGN_WITH"] = "key.pem"
+    run("rollout", "--spec", "ngram", "--prompts", prompts, *QUICK, "-v", "-v", "--debug")
+    run("report", "rollout-1", "-o", "attestation", "--output-file", "again.intoto.jsonl")
     run("diff", code=1)
     run("bench", "demo", "--prompts", prompts, *QUICK, "--run", "run.json.gz")
     for form in ("html", "json"):

@@ -33,7 +33,9 @@ def load_catalogue(path: str | None) -> Catalogue:
     base = shipped()
     if path is None:
         return base
-    return base.merged(read_catalogue(read_file(path, "--drafts"), path, base.sources))
+    return base.merged(
+        read_catalogue(read_file(path, "the catalogue of drafts"), path, base.sources)
+    )
 
 
 def load_known_bad(path: str | None) -> KnownBad:
@@ -45,7 +47,7 @@ def load_known_bad(path: str | None) -> KnownBad:
     return (
         shipped_known_bad()
         if path is None
-        else read_known_bad(read_file(path, "--known-bad"), path)
+        else read_known_bad(read_file(path, "the list of combinations"), path)
     )
 
 

@@ -156,7 +156,7 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
         )
     if plan.mode == "present" and plan.unmounted:
         reason = f"{plan.warnings[0]}; otherwise the engine ends at its start"
-        remedy = "mount it, or name its files with --draft-listing where the image holds it"
+        remedy = "mount it, or name its files with MPCTL_DRAFT_LISTING where the image holds it"
         return (Finding("draft-unmounted", "refuse", reason, source, remedy),)
     findings = [
         Finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume
-from mpctl.app.planned_workload import read_split, read_traffic, remembered_classes
+from mpctl.app.planned_workload import read_classes_of, remembered_classes
 from mpctl.app.session.base import Session
 from mpctl.experiment.prompt_files import Prompt
 from mpctl.rollout.operation import (
@@ -19,12 +19,10 @@ from mpctl.rollout.revision import text_digest
 from mpctl.rollout.steps.measure import stored_workload, verdict_of
 
 
-def run(
-    session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, ...] = ()
-) -> OperationOutcome:
-    """Continue a rollout, rollback or retirement from its last finished step. ``prompts`` and ``workloads``: classes of
-    traffic as the rollout was given them, since no record keeps their texts; without them, the files that the rollout
-    read on this machine.
+def run(session: Session, prompts: tuple[str, ...] = ()) -> OperationOutcome:
+    """Continue a rollout, rollback or retirement from its last finished step. ``prompts``: classes of traffic as the
+    rollout was given them, since no record keeps their texts; without them, the files that the rollout read on this
+    machine.
 
     Raises:
         Conflict: another operator works on the service.
@@ -42,11 +40,9 @@ def run(
                 session, f"{session.title} has no unfinished operation{training}"
             )
         confirm_resume(session, operation)
-        classes = (
-            *map(read_traffic, prompts),
-            *(traffic for file in workloads for traffic in read_split(file)),
-        )
-        prompts_by_class = {traffic.name: traffic.prompts for traffic in classes}
+        prompts_by_class = {
+            traffic.name: traffic.prompts for text in prompts for traffic in read_classes_of(text)
+        }
         prompts_by_class = prompts_by_class or _remembered_prompts(session, operation)
         with session.context() as context:
             return carry_out(session, replace(context, prompts=prompts_by_class), operation)

@@ -165,7 +165,7 @@ def published(context: CliContext, /, request: DraftsRequest) -> None:
     Examples:
       mpctl drafts                             every target
       mpctl drafts Qwen/Qwen3-8B -o wide       one target, with sources and warnings
-      mpctl drafts --drafts my-drafts.yaml     with a catalogue of your own
+      MPCTL_DRAFTS=my-drafts.yaml mpctl drafts   with a catalogue of your own
 
     Tokens per step include the token that verification itself yields, so 1.0 is no gain.
     """

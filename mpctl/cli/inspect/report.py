@@ -68,7 +68,7 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
       mpctl report --output-file report.html
       mpctl report rollout-3 -o md
       mpctl report bench-1a2b3c4d-1.json.gz -o json
-      mpctl report rollout-3 -o attestation --sign-with key.pem --output-file verdict.intoto.jsonl
+      mpctl report rollout-3 -o attestation --output-file verdict.intoto.jsonl    signed by MPCTL_SIGN_WITH
 
     RUN is a file that mpctl bench wrote, or a rollout as mpctl history names it (default: the last rollout that
     measured). Changes nothing; the exit code does not depend on the verdict.

@@ -73,35 +73,24 @@ def rollback(context: CliContext, /, name: str | None, request: RollbackRequest)
     conclude(context, run(context.open_session(name), request))
 
 
-_PROMPTS = (
-    Option(
-        "--prompts",
-        type=File,
-        multiple=True,
-        metavar="[NAME=]FILE",
-        help="Prompts of the rollout again; default: the files that the rollout read on this machine; repeatable.",
-    ),
-    Option(
-        "--workload",
-        type=File,
-        multiple=True,
-        metavar="FILE",
-        help="The same for a file of several classes.",
-    ),
+_PROMPTS = Option(
+    "--prompts",
+    type=File,
+    multiple=True,
+    metavar="[NAME=]FILE|@FILE",
+    help="Prompts of the rollout again; default: the files that the rollout read on this machine; repeatable.",
 )
 
 
-@command("resume", service_argument(), *_PROMPTS, *ASKS, OUTPUT)
-def resume(
-    context: CliContext, /, name: str | None, prompts: tuple[str, ...], workload: tuple[str, ...]
-) -> None:
+@command("resume", service_argument(), _PROMPTS, *ASKS, OUTPUT)
+def resume(context: CliContext, /, name: str | None, prompts: tuple[str, ...]) -> None:
     """Continue an interrupted rollout, rollback or retire from its last finished step.
 
     Prompts are never stored. While a rollout measures prompts of a file, the same file is read again; on another
-    machine name it with --prompts or --workload. An operation that another user opened is shown as a diff against
+    machine name it with --prompts. An operation that another user opened is shown as a diff against
     the live service and confirmed first.
     """
     from mpctl.app.operate.resume import run
     from mpctl.cli.operate.outcome import conclude
 
-    conclude(context, run(context.open_session(name, gone=True), prompts, workload))
+    conclude(context, run(context.open_session(name, gone=True), prompts))

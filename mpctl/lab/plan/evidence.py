@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from mpctl.app.bench.recorded import FinishedRun, finished_runs, read_run
 from mpctl.app.change import Change
 from mpctl.app.change.resolve import load_catalogue
-from mpctl.app.planned_workload import read_traffic
+from mpctl.app.planned_workload import read_classes_of
 from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError
 from mpctl.experiment.block import BASELINE, CANDIDATE
@@ -267,7 +267,7 @@ def lengths_of(request: PlanRequest, evidence: Evidence) -> Lengths:
     Raises:
         InputError: a file of prompts cannot be used.
     """
-    traffic = [read_traffic(text) for text in request.prompts]
+    traffic = [kind for text in request.prompts for kind in read_classes_of(text)]
     notes = [f"prompts of {kind.name}: {note}" for kind in traffic for note in kind.notes]
     prompt = request.prompt_tokens or evidence.prompt_tokens
     if prompt is None and traffic:

@@ -12,7 +12,7 @@ from secrets import token_hex
 from mpctl.app.bench.arms import find_server, open_side_by_side, place_client
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.files import read_file
-from mpctl.app.planned_workload import read_traffic
+from mpctl.app.planned_workload import read_classes_of
 from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted
@@ -198,7 +198,8 @@ def measure_candidates(
         )
     kinds = [
         [(kind.name, prompt) for prompt in kind.prompts]
-        for kind in map(read_traffic, request.prompts)
+        for text in request.prompts
+        for kind in read_classes_of(text)
     ]
     prompts = [prompt for row in zip_longest(*kinds) for prompt in row if prompt is not None]
     bench = BenchRequest(measurement=MeasurementRequest(prompts=request.prompts))

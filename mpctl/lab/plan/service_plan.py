@@ -44,9 +44,7 @@ _PROCESSORS = ("cpu", "xeon", "epyc", "ryzen", "core(tm)", "neoverse", "processo
 _RANKS = ("pipeline-parallel-size", "data-parallel-size", "prefill-context-parallel-size")
 # Flags that spread a target in a way that the fit does not know: over other GPUs, or to the host's memory.
 _SPREADS = (*_RANKS, "decode-context-parallel-size", "enable-expert-parallel", "cpu-offload-gb")
-_NO_SHAPE = (
-    "give its dimensions: --target-listing FILE (docs/how-to/drafts.md), or ask with --cell FILE"
-)
+_NO_SHAPE = "give its dimensions: MPCTL_TARGET_LISTING=FILE (docs/how-to/drafts.md), or ask with --cell FILE"
 
 
 def run(
@@ -252,7 +250,7 @@ class Planner:
         if method in DRAFT_MODELS:
             draft = change.draft_shape or model_shape(change.selection.draft or change.spec.draft)
             if draft is None:
-                hint = "--draft-listing FILE names them"
+                hint = "MPCTL_DRAFT_LISTING=FILE names them"
                 return Refusal(f"the dimensions of the draft {change.draft_name} are unknown", hint)
         k = request.ks[0] if request.ks else change.spec.k or 5
         thinking = facts_of(target.service, target=facts).thinking is True

@@ -219,7 +219,7 @@ SPOILED = {
     "turns take too long": (
         {"room": 1},
         request("turns", measure_limit_s=60.0),
-        "above --measure-limit of 1 min",
+        "above measure_limit of 1 min",
     ),
     "too few turns": (
         {"room": 1},
@@ -240,7 +240,7 @@ SPOILED = {
     "copies take too long": (
         ROUTED,
         request("mirror", measure_limit_s=60.0),
-        "at this load, above --measure-limit",
+        "at this load, above measure_limit",
     ),
     "too few copies": (ROUTED, request("mirror", mirror_percent=10), "a promotion needs 100 %"),
     "a split without consent": (

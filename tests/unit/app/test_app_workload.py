@@ -50,7 +50,7 @@ def test_a_file_is_split_into_classes_with_their_shares(prompts, tmp_path):
         {"prompt": f"p{i}"} for i in range(30)
     ]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    made = asked("--workload", "log.jsonl")
+    made = asked("--prompts", "@log.jsonl")
     assert made.shares == {"long-answers": 0.75, "chat": 0.25}
     assert [t.count for t in made.traffic] == [90, 30]
 
@@ -59,7 +59,7 @@ def test_two_categories_of_one_name_are_refused(prompts, tmp_path):
     rows = [{"category": name, "prompt": "x"} for name in ("A b", "a-b")]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(InputError, match="two categories are the class a-b"):
-        asked("--workload", "log.jsonl")
+        asked("--prompts", "@log.jsonl")
 
 
 def test_a_matrix(prompts):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from session import MANIFEST, MemorySession
 
+from mpctl.app import option
 from mpctl.app.operate import rollback, rollout
 from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import (
@@ -12,6 +13,7 @@ from mpctl.app.requests import (
     MeasurementRequest,
     RollbackRequest,
     RolloutRequest,
+    SigningRequest,
     SpeculationRequest,
     TrafficRequest,
 )
@@ -40,19 +42,11 @@ ROLLOUTS = [
     ([], NGRAM),
     (["--set", "k=1", "--set", "a=b"], speculating(settings=("k=1", "a=b"))),
     (["--spec-config", "@f.json"], speculating(config="@f.json")),
-    (
-        ["--draft", "org/head", "--drafts", "mine.yaml"],
-        speculating(draft="org/head", catalogue="mine.yaml"),
-    ),
-    (
-        ["--draft-listing", "d", "--target-listing", "t"],
-        speculating(draft_listing="d", target_listing="t"),
-    ),
+    (["--draft", "org/head"], speculating(draft="org/head")),
     (
         ["--refuse", "requests-lost", "--refuse", "answers-cut"],
         speculating(refused=("requests-lost", "answers-cut")),
     ),
-    (["--known-bad", "rows.yaml"], speculating(known_bad="rows.yaml")),
     (["--engine-version", "0.32.0"], speculating(engine_version="0.32.0")),
     (["--gpu", "L4", "--accept", "a", "--accept", "b"], speculating(gpu="L4", accepted=("a", "b"))),
     (["--bake", "0"], shifted(bake_s=0.0)),
@@ -71,7 +65,7 @@ ROLLOUTS = [
         measured(temperatures=(0.0, 0.7), max_tokens=9),
     ),
     (["--reuse-prompts"], measured(reuse_prompts=True)),
-    (["--workload", "log.jsonl"], measured(workloads=("log.jsonl",))),
+    (["--prompts", "@log.jsonl"], measured(prompts=("@log.jsonl",))),
     (["--contexts", "2k,300"], measured(contexts=(2048, 300))),
     (["--thinking", "both"], measured(thinking="both")),
     (["--adapters", "sql,law"], measured(adapters=("sql", "law"))),
@@ -83,10 +77,6 @@ ROLLOUTS = [
     (
         ["--measure-on", "split", "--users-share", "25"],
         shifted(measure_on="split", users_share_percent=25),
-    ),
-    (
-        ["--users-window", "1m", "--measure-limit", "30m"],
-        shifted(users_window_s=60.0, measure_limit_s=1800.0),
     ),
     (["--mirror", "50"], shifted(mirror_percent=50)),
     (["--route", "users", "--keep-baseline"], shifted(route="users", keep_baseline=True)),
@@ -136,6 +126,54 @@ def test_the_request_of_a_rollout(cli, requested, arguments, request_):
     done = cli("rollout", "svc", "--spec", "ngram", *arguments)
     assert (done.code, done.out, done.err) == (0, "", "nothing to do\n")
     assert [asked for _, asked in requested] == [request_]
+
+
+SETTINGS = {
+    "known_bad": ("rows.yaml", speculating(known_bad="rows.yaml")),
+    "drafts": ("mine.yaml", speculating(catalogue="mine.yaml")),
+    "draft_listing": ("d", speculating(draft_listing="d")),
+    "target_listing": ("t", speculating(target_listing="t")),
+    "users_window": ("1m", shifted(users_window_s=60.0)),
+    "measure_limit": ("30m", shifted(measure_limit_s=1800.0)),
+    "bundle": ("v.intoto.jsonl", replace(NGRAM, bundle="v.intoto.jsonl")),
+    "sign_with": ("key.pem", replace(NGRAM, signing=SigningRequest("key.pem"))),
+    "public_key": ("key.pub", replace(NGRAM, signing=SigningRequest(public_key="key.pub"))),
+}
+
+
+@pytest.mark.needs("local")
+@pytest.mark.parametrize("name", SETTINGS)
+def test_what_is_chosen_once_is_a_setting_without_a_flag(cli, requested, name):
+    value, request_ = SETTINGS[name]
+    flag = f"--{name.replace('_', '-')}"
+    refused = cli("rollout", "svc", "--spec", "ngram", flag, value)
+    assert (refused.code, f"unknown option {flag}" in refused.err) == (2, True)
+    cli.user(f"rollout:\n  {name}: {value}\n")
+    assert cli("rollout", "svc", "--spec", "ngram").code == 0
+    cli.user("")
+    cli.env(**{f"MPCTL_{name.upper()}": value})
+    assert cli("rollout", "svc", "--spec", "ngram").code == 0
+    assert [asked for _, asked in requested] == [request_, request_]
+    assert f"MPCTL_{name.upper()}" in cli("rollout", "--help-all").out
+
+
+@pytest.mark.needs("local")
+def test_the_key_that_signs_may_stand_at_the_top_of_the_user_file(cli, requested):
+    cli.user("sign_with: awskms:alias/gate\npublic_key: key.pub\n")
+    assert cli("rollout", "svc", "--spec", "ngram").code == 0
+    assert requested[-1][1].signing == SigningRequest("awskms:alias/gate", "key.pub")
+    path = cli.project("sign_with: key.pem\n")
+    refused = cli("rollout", "svc", "--spec", "ngram")
+    assert f"{path}:1: sign_with: a project file may not set this" in refused.err
+
+
+@pytest.mark.needs("local")
+def test_a_setting_that_cannot_be_is_named_by_its_variable_or_its_line(cli, requested):
+    cli.env(MPCTL_MEASURE_LIMIT="soon")
+    wrong = cli("rollout", "svc", "--spec", "ngram")
+    assert "environment variable MPCTL_MEASURE_LIMIT: " in wrong.err
+    assert "'soon' is no duration" in wrong.err
+    assert requested == []
 
 
 @pytest.mark.needs("local")
@@ -231,8 +269,8 @@ def test_the_same_command_with_more_rounds(arguments, again):
 def test_every_placement_can_be_asked_for():
     from mpctl.cli.operate.rollout import rollout as command
 
-    option = next(parameter for parameter in command.params if parameter.name == "measure_on")
-    assert option.type.choices == ("auto", *Placement)
+    measured_on = next(p for p in command.params if p.name == "measure_on")
+    assert measured_on.type.choices == ("auto", *Placement)
 
 
 def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
@@ -249,7 +287,7 @@ def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
     opts = {
         p.opts[-1]
         for p in command.params
-        if getattr(p, "section", "Global") not in ("Global", "Output")
+        if getattr(p, "section", "Global") not in ("Global", "Output", option.SETTINGS)
     }
     assert opts - elsewhere <= typed
 

@@ -111,12 +111,14 @@ def test_every_flag_names_its_variable_and_its_help(path, command):
     assert command.help, "the command explains itself"
     for param in command.params:
         if isinstance(param, click.Option):
-            long = next(o for o in param.opts if o.startswith("--"))
+            long = max(param.opts, key=len)
             assert param.help, long
             assert not param.help.endswith(" ")
             own = (path[0], long) in OWN_FORMATS | TYPED
             assert param.envvar == (
-                None if own else f"MPCTL_{long[2:].upper().replace('-', '_')}"
+                None
+                if own
+                else f"MPCTL_{long.removeprefix('MPCTL_').strip('-').upper().replace('-', '_')}"
             ), long
 
 

@@ -119,7 +119,7 @@ def options_of(text):
     for line in text.splitlines():
         if re.match(r"[A-Z][\w ]+:$", line):
             section = line[:-1]
-        elif re.match(r"  -", line):
+        elif re.match(r"  (-|MPCTL_)", line):
             name, _, rest = line.strip().partition("  ")
             last = entries.setdefault((section, name), [rest.strip()] if rest.strip() else [])
         elif section and line.startswith(" " * 28):
@@ -139,6 +139,7 @@ def test_the_options_of_rollout_stand_in_sections_and_take_two_lines_at_most(cli
             "Traffic",
             "Execution",
             "Output",
+            "Settings",
             "Global",
         ),
     ]

@@ -280,3 +280,15 @@ def test_no_help_cuts_a_line_inside_a_word(cli):
         for flag in ("--help", "--help-all"):
             cut = re.findall(r"^.*\w-$", cli(*path, flag).out, re.MULTILINE)
             assert not cut, path
+
+
+def test_options_stay_few():
+    """A fact of a cluster goes into a file, what is chosen once into a setting, a second word for an option nowhere."""
+    options = {path: long_options(command) for path, command in every_command()}
+    assert len(options["rollout",]) <= 52
+    everywhere = (names for path, names in options.items() if path[0] not in ("local", "drafts"))
+    assert len(set().union(*everywhere)) <= 119
+
+
+def long_options(command):
+    return {name for param in command.params for name in param.opts if name.startswith("--")}

@@ -231,7 +231,7 @@ def test_another_policy_is_refused(tmp_path):
 
 def test_a_key_with_a_password_takes_it_from_the_environment(tmp_path, monkeypatch):
     private, public = write_keys(tmp_path, password=b"correct horse")
-    with pytest.raises(InputError, match="--sign-with: not a usable private key"):
+    with pytest.raises(InputError, match="sign_with: not a usable private key"):
         make_bundle(private)
     monkeypatch.setenv("MPCTL_SIGNING_PASSWORD", "correct horse")
     assert verify(tmp_path, make_bundle(private), public).verdict == "promote"
@@ -246,5 +246,5 @@ def test_a_file_that_is_no_key_is_named(tmp_path):
         verify(tmp_path, bundle, private)
     with pytest.raises(InputError, match="needs its public key"):
         attestation.open_signer(SigningRequest("awskms:alias/gate"))
-    with pytest.raises(InputError, match="--sign-with: the key cannot be used"):
+    with pytest.raises(InputError, match="sign_with: the key cannot be used"):
         attestation.open_signer(SigningRequest("nokms:alias/gate", public))

@@ -90,7 +90,7 @@ UNEVEN = replace(BUSY, pod_gap=0.14)
     ("users", "room", "asked", "message"),
     [
         (BUSY, NONE, {}, "needs room for 2 engines, none is free"),
-        (BUSY, SLOW, {}, "above --measure-limit of 180 min"),
+        (BUSY, SLOW, {}, "above measure_limit of 180 min"),
         (
             BUSY,
             TWO,
@@ -111,7 +111,7 @@ UNEVEN = replace(BUSY, pod_gap=0.14)
             BUSY,
             ROUTED,
             {"placement": Placement.MIRROR, "limit_s": 600.0},
-            "above --measure-limit of 10 min",
+            "above measure_limit of 10 min",
         ),
         (RARE, ROUTED, {"placement": Placement.MIRROR}, "at least 0.1 are needed"),
         (QUIET, ROUTED, {"placement": Placement.MIRROR}, "no user was seen"),

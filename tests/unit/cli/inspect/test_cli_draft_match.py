@@ -17,7 +17,8 @@ def test_a_served_name_says_nothing_of_the_weights(cli, served):
         + f"      - --served-model-name={served}\n"
     )
     head = listing(cli.directory, "head.txt", CONFIG, 1_600_000_000)
-    asked = ("--spec", "eagle3", "--draft", HEAD, "--draft-listing", head, "-o", "json")
+    cli.env(MPCTL_DRAFT_LISTING=head)
+    asked = ("--spec", "eagle3", "--draft", HEAD, "-o", "json")
     done = cli("preflight", "-f", str(path), *asked)
     (check,) = [one for one in json.loads(done.out)["match"] if one["id"] == "wrong-target"]
     assert check["verdict"] == "unknown"
@@ -77,14 +78,13 @@ def test_a_target_in_fp8_gets_the_cards_k_for_it(cli, service):
 
 def test_a_listing_of_the_right_head_matches(cli, service):
     head = listing(cli.directory, "head.txt", CONFIG, 1_600_000_000)
+    cli.env(MPCTL_DRAFT_LISTING=head)
     done = cli(
         "preflight",
         "-f",
         service,
         "--spec",
         "eagle3",
-        "--draft-listing",
-        head,
         "--gpu",
         "L40S",
         "-o",
@@ -96,14 +96,15 @@ def test_a_listing_of_the_right_head_matches(cli, service):
     assert body["draft"] == HEAD
     assert body["kvPoolTokens"]["basis"] == "specifications"
     assert body["kvPoolTokens"]["after"][1] < body["kvPoolTokens"]["before"][1]
-    table = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head)
-    assert "MATCH" in table.out
-    assert (
-        "kv-pool"
-        in cli(
-            "preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "L4"
-        ).out
+    table = cli(
+        "preflight",
+        "-f",
+        service,
+        "--spec",
+        "eagle3",
     )
+    assert "MATCH" in table.out
+    assert "kv-pool" in cli("preflight", "-f", service, "--spec", "eagle3", "--gpu", "L4").out
 
 
 @pytest.mark.parametrize("flag", ["--quantization=fp8", "-q=bitsandbytes"])
@@ -111,13 +112,12 @@ def test_weights_that_the_engine_converts_are_not_taken_for_bf16(cli, flag):
     path = cli.directory / "big.yaml"
     path.write_text(SERVICE.replace("Qwen3-8B", "Qwen3-32B") + f"      - {flag}\n")
     head = listing(cli.directory, "head.txt", CONFIG, 1_600_000_000)
+    cli.env(MPCTL_DRAFT_LISTING=head)
     asked = (
         "--spec",
         "eagle3",
         "--draft",
         "o/head",
-        "--draft-listing",
-        head,
         "--gpu",
         "L40S",
         "-o",
@@ -149,7 +149,14 @@ def test_weights_that_the_engine_converts_are_not_taken_for_bf16(cli, flag):
 )
 def test_a_listing_of_a_wrong_head_is_refused(cli, service, change, finding):
     head = listing(cli.directory, "head.txt", {**CONFIG, **change}, 1_600_000_000)
-    done = cli("preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head)
+    cli.env(MPCTL_DRAFT_LISTING=head)
+    done = cli(
+        "preflight",
+        "-f",
+        service,
+        "--spec",
+        "eagle3",
+    )
     assert done.code == 9
     assert f"[{finding}]" in done.err
 
@@ -176,13 +183,12 @@ def test_a_directory_beside_the_manifest_is_a_path_and_is_read(cli, service):
 def test_a_head_that_drafts_in_one_pass_is_told_from_another(cli, method, draft, verdict, code):
     demo = Path(__file__).parents[4] / "scripts" / "demo_model" / draft / "config.json"
     head = listing(cli.directory, "head.txt", json.loads(demo.read_text()), 700_000)
+    cli.env(MPCTL_DRAFT_LISTING=head)
     asked = (
         "--spec",
         method,
         "--draft",
         "o/head",
-        "--draft-listing",
-        head,
         *staging(cli, kserve="0.20"),
         "-o",
         "json",
@@ -216,9 +222,8 @@ def test_a_path_that_was_not_read_is_said_and_why(cli, draft):
 
 def test_a_gpu_that_nobody_knows(cli, service):
     head = listing(cli.directory, "head.txt", CONFIG, 1_600_000_000)
-    done = cli(
-        "preflight", "-f", service, "--spec", "eagle3", "--draft-listing", head, "--gpu", "Abacus"
-    )
+    cli.env(MPCTL_DRAFT_LISTING=head)
+    done = cli("preflight", "-f", service, "--spec", "eagle3", "--gpu", "Abacus")
     assert done.code == 2
     assert "known: L4" in done.err
 

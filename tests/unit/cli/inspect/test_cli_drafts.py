@@ -44,7 +44,6 @@ def test_drafts_for_programs(cli, output, read):
     [
         (["Qwen/Qwen3-9B"], "did you mean Qwen/Qwen3-8B"),
         (["--method", "egle3"], "did you mean eagle3?"),
-        (["--drafts", "gone.yaml"], "gone.yaml: --drafts cannot be read"),
         (["-o", "xml"], "xml"),
     ],
 )
@@ -54,7 +53,7 @@ def test_mistakes_with_drafts(cli, arguments, says):
     assert says in done.err
 
 
-def test_a_file_of_ones_own_wins_by_flag_variable_and_setting(cli, service):
+def test_a_catalogue_of_the_user_wins_by_variable_and_by_setting(cli, service):
     mine = cli.directory / "mine.yaml"
     mine.write_text("targets:\n  Qwen/Qwen3-8B:\n    - {repo: ours/head, method: eagle3, k: 4}\n")
     plan = (
@@ -67,9 +66,12 @@ def test_a_file_of_ones_own_wins_by_flag_variable_and_setting(cli, service):
         "-o",
         "json",
     )
-    body = json.loads(cli(*plan, "--drafts", str(mine)).out)
+    cli.user(f"preflight:\n  drafts: {mine}\n")
+    body = json.loads(cli(*plan).out)
     assert (body["draft"], body["staging"]["mode"]) == ("ours/head", "storageUris")
     assert body["speculation"]["num_speculative_tokens"] == 4
+    cli.env(MPCTL_DRAFTS="gone.yaml")
+    assert "gone.yaml: the catalogue of drafts cannot be read" in cli(*plan).err
     cli.env(MPCTL_DRAFTS=str(mine))
     assert json.loads(cli(*plan).out)["draft"] == "ours/head"
     mine.write_text("targets:\n  Qwen/Qwen3-8B:\n    - {repo: ours/head, method: egle3}\n")
@@ -93,6 +95,7 @@ def test_a_day_that_is_none_in_a_table_of_drafts_is_named_with_its_line(cli):
     table.write_text(
         "targets:\n  Qwen/Qwen3-8B:\n  - repo: a/b\n    method: eagle3\n    when: 2026-02-30\n"
     )
-    done = cli("drafts", "--drafts", str(table))
+    cli.env(MPCTL_DRAFTS=str(table))
+    done = cli("drafts")
     assert done.code == 2
     assert f"{table}:5: targets.Qwen/Qwen3-8B[0].when: unknown field" in done.err

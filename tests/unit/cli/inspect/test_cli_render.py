@@ -218,7 +218,8 @@ def test_a_combination_that_is_known_to_fail_prints_no_manifest_unless_ignored(
     assert "ngram" in cli(*render, "--accept", "known-bad-kb01").out
     rows = tmp_path / "rows.yaml"
     rows.write_text("date: 2026-12-01\nsource: none\nmodels: {}\nrows: []\n")
-    assert "ngram" in cli(*render, "--known-bad", str(rows)).out
+    cli.env(MPCTL_KNOWN_BAD=str(rows))
+    assert "ngram" in cli(*render).out
 
 
 def test_the_list_of_known_bad_combinations_has_a_thread_for_each(cli):

@@ -418,7 +418,8 @@ def test_a_service_too_small_to_predict_says_so_and_shows_a_plan_that_works(cli,
     demo = Path(__file__).parents[4] / "scripts" / "demo_model" / "model"
     config = json.loads((demo / "config.json").read_text(encoding="utf-8"))
     known = listing(cli.directory, "demo.txt", config, (demo / "model.safetensors").stat().st_size)
-    words = ("--target-listing", known, "--gpu", "L4", "--traffic", "code")
+    cli.env(MPCTL_TARGET_LISTING=known)
+    words = ("--gpu", "L4", "--traffic", "code")
     ran = cli("plan", *manifest, "--spec", "ngram", *words)
     assert ran.code == 0, ran.err
     said = " ".join(ran.out.split())
