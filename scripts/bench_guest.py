@@ -36,8 +36,8 @@ def records(cluster: Cluster, mpctl: Mpctl, rollouts: int, scratch: Path) -> Non
         mpctl("rollout", "--spec", *spec, "--policy", str(policy), *ROUNDS)
     _print_objects(namespace, f"after {rollouts} rollouts")
     for keep in (10, 3, 0):
-        mpctl("history", "demo", "--prune", "--keep", str(keep))
-        _print_objects(namespace, f"after history --prune --keep {keep}")
+        mpctl("prune", "demo", "--keep", str(keep))
+        _print_objects(namespace, f"after prune --keep {keep}")
     cluster.pods.rule(lambda pod: {})
     namespace.client.delete("isvc", "demo")
 

@@ -81,7 +81,7 @@ LAST = (
     "resume",
     "abandon",
     "unlock",
-    "history --purge",
+    "prune --all",
     "local",
 )  # in this order, after all that reads
 CELL = "{target: Qwen/Qwen3-8B, method: ngram, gpu: L4, k: 5, concurrency: 8, acceptance: {traffic: chat}}"
@@ -90,6 +90,7 @@ _OF_SERVICE = {
     "abandon",
     "diff",
     "history",
+    "prune",
     "resume",
     "retire",
     "rollback",
@@ -138,7 +139,7 @@ def sign_verdict(mpctl: Any, *place: str) -> dict[str, str]:
         "verdict.intoto.jsonl",
     )
     mpctl.environment["MPCTL_SIGN_WITH"] = "key.pem"
-    mpctl("report", "rollout-1", "-s", "demo", *place, *signed)
+    mpctl("report", "demo", "rollout-1", *place, *signed)
     del mpctl.environment["MPCTL_SIGN_WITH"]
     return {"bundle": "verdict.intoto.jsonl", "key": "key.pub"}
 

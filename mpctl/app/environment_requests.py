@@ -85,7 +85,7 @@ class RbacRequest:
         "--purge",
         type=bool,
         envvar=None,
-        help="Also allow deleting what was recorded: mpctl history --purge.",
+        help="Also allow deleting what was recorded: mpctl prune.",
     )
     deployments: bool = option(
         "--deployments",

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
 
 from mpctl.app.option import SETTINGS, AboveZero, File, Whole, group, option
 from mpctl.app.requests import SigningRequest, SpeculationRequest
+from mpctl.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -71,13 +75,35 @@ class DraftsRequest:
 
 
 @dataclass(frozen=True)
-class ReportRequest:
-    """A measurement to report: a file or the name of a rollout, None for the last rollout."""
+class RunRequest:
+    """A measurement: the file of one, or a rollout of a service. None: the last rollout, of the only service."""
 
     run: str | None = None
-    service: str | None = option(
-        "-s", "--service", metavar="NAME", help="Service of the rollout (default: the only one)."
-    )
+    service: str | None = None
+    words: tuple[str, ...] = ()  # of the command line, in place of both: [SERVICE] [RUN]
+
+    def completed(self) -> Self:
+        """The request with the run and the service that the words name.
+
+        Raises:
+            InputError: the words name two runs, or two services.
+        """
+        runs = [word for word in self.words if is_file(word) or re.fullmatch(r"rollout-\d+", word)]
+        services = [word for word in self.words if word not in runs]
+        if len(runs) > 1 or len(services) > 1:
+            raise InputError("expected a service and a run at most")
+        return replace(self, run=next(iter(runs), None), service=next(iter(services), None))
+
+
+def is_file(run: str) -> bool:
+    """Return whether a run is named by the path of its file."""
+    return run.endswith((".json", ".gz")) or "/" in run or Path(run).is_file()
+
+
+@dataclass(frozen=True)
+class ReportRequest(RunRequest):
+    """A measurement to report."""
+
     output_file: str | None = option(
         "--output-file", type=File, metavar="FILE", help="File to write (default: standard output)."
     )
@@ -92,18 +118,14 @@ class ReportRequest:
 
 
 @dataclass(frozen=True)
-class ExplainRequest:
-    """A measurement that the gate judges again; without one the policy alone is explained."""
+class ExplainRequest(RunRequest):
+    """A measurement that the gate judges again; without a run and a service the policy alone is explained."""
 
-    run: str | None = None
     policy_file: str | None = option(
         "--policy",
         type=File,
         metavar="FILE",
-        help="Gate policy, YAML (default: the policy of RUN, else mpctl's).",
-    )
-    service: str | None = option(
-        "--service", metavar="NAME", help="Service of the rollout RUN (default: the only one)."
+        help="Gate policy, YAML (default: that of the measurement, else mpctl's).",
     )
     weights_gb: float | None = option(
         "--weights-gb",

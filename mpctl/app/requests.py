@@ -153,7 +153,7 @@ class SpeculationRequest:
     draft: str | None = _draft(
         "--draft",
         metavar="PATH|REPO|URI",
-        help="Draft, or made:NAME of a trained head (default: 'mpctl drafts' first).",
+        help="Draft, or made:NAME of a trained head (default: the first of 'mpctl drafts published').",
     )
     catalogue: str | None = _setting(
         "--drafts", type=File, metavar="FILE", help="Your draft catalogue, over mpctl's own."

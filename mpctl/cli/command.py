@@ -64,14 +64,20 @@ SHOW_SECRETS = Option(
 )
 
 
-def service_argument(name: str = "name") -> click.Argument:
+def service_argument(
+    name: str = "name", *, nargs: int = 1, metavar: str = "[SERVICE]"
+) -> click.Argument:
     """``[SERVICE]``, which shells complete with the services of this machine."""
     return click.Argument(
         [name],
         required=False,
+        nargs=nargs,
         shell_complete=lambda _c, _p, text: _service_names(text),
-        metavar="[SERVICE]",
+        metavar=metavar,
     )
+
+
+SERVICE_AND_RUN = service_argument("words", nargs=-1, metavar="[SERVICE] [RUN]")
 
 
 def formats_option(*formats: str, text: str) -> Option:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-import click
-
 from mpctl.app.inspect_requests import ExplainRequest
-from mpctl.cli.command import OUTPUT, command
+from mpctl.cli.command import OUTPUT, SERVICE_AND_RUN, command
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup
 from mpctl.cli.printer import columns, page_width, paragraph
@@ -34,9 +32,7 @@ gate = LazyGroup(
 )
 
 
-@command(
-    "explain", click.Argument(["run"], required=False, metavar="[RUN]"), ExplainRequest, OUTPUT
-)
+@command("explain", SERVICE_AND_RUN, ExplainRequest, OUTPUT)
 def explain(context: CliContext, /, request: ExplainRequest) -> None:
     """Print every rule of the gate with its threshold, reason and source.
 
@@ -44,16 +40,16 @@ def explain(context: CliContext, /, request: ExplainRequest) -> None:
     Examples:
       mpctl gate explain                        the default policy
       mpctl gate explain --policy strict.yaml   a policy of your own
-      mpctl gate explain run.json.gz            one measurement, rule by rule
+      mpctl gate explain qwen                   its last measurement, rule by rule
       mpctl gate explain run.json.gz --weights-gb 16.4 --bandwidth 300
 
-    With RUN, a file that mpctl bench wrote or the name of a rollout, the gate judges the measurement again: the result
-    of each rule, the requests still needed, and why the throughput ratio differs from the acceptance length. With
-    --weights-gb and --bandwidth it also compares the baseline's step with the memory floor.
+    With SERVICE, or with RUN, a file that mpctl bench wrote or the name of a rollout, the gate judges the measurement
+    again: the result of each rule, the requests still needed, and why the throughput ratio differs from the acceptance
+    length. With --weights-gb and --bandwidth it also compares the baseline's step with the memory floor.
     """
     from mpctl.app.inspect.measured import explain_policy, explain_run
 
-    if request.run is None:
+    if not (request.run or request.service):
         _emit_policy(context, explain_policy(request))
     else:
         _emit_run(context, explain_run(context.place, context.terminal, request))

@@ -48,6 +48,7 @@ COMMANDS: Table = {
     ),
     "retire": ("operate.maintain:retire", "Stop a retained baseline", "Rollout"),
     "unlock": ("operate.maintain:unlock", "Free a service whose operator is gone", "Rollout"),
+    "prune": ("operate.maintain:prune", "Delete old measurements, or the history", "Rollout"),
     "watch": (
         "watch:watch",
         "See whether speculation still pays, and fall back by policy",

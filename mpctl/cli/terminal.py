@@ -33,6 +33,8 @@ class _Unread(Exception):
 class Terminal:
     """``color``: whether to use it on standard error. ``live``: whether a line there may be redrawn."""
 
+    pages = False  # whether a long result goes through the pager
+
     def __init__(
         self,
         *,
@@ -88,14 +90,19 @@ class Terminal:
     # Results
 
     def result(self, text: str) -> None:
-        """A result for people or scripts, on standard output.
+        """A result for people or scripts, on standard output; through the pager if ``pages`` is set and it is longer
+        than the terminal.
 
         Raises:
             MpctlError: it cannot be written, other than for want of a reader.
         """
         self._finish_line()
+        document = safe_text.document(text) + "\n"
+        if self.pages and self.page_width and document.count("\n") >= height():
+            click.echo_via_pager(document)
+            return
         with suppress(_Unread):
-            self._show(safe_text.document(text) + "\n")
+            self._show(document)
 
     def exact(self, text: str) -> None:
         """A document byte for byte, whatever the locale.

@@ -19,8 +19,8 @@ from mpctl import bounded, commands
 from mpctl.app.bench.recorded import FinishedRun, measured_by
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy, write_whole
-from mpctl.app.inspect.measured import find_rollout, is_file
-from mpctl.app.inspect_requests import ReportRequest
+from mpctl.app.inspect.measured import find_rollout
+from mpctl.app.inspect_requests import ReportRequest, is_file
 from mpctl.app.requests import SigningRequest
 from mpctl.app.session.base import Place, Session
 from mpctl.app.session.cluster import ClusterSession
@@ -131,17 +131,10 @@ def attest_promoted(
             option="MPCTL_BUNDLE",
         )
     except MpctlError as error:
-        words = (
-            "report",
-            operation.id,
-            "-s",
-            session.name,
-            "-o",
-            "attestation",
-            "--output-file",
-            path,
+        again = commands.line(
+            *("report", session.name, operation.id, "-o", "attestation", "--output-file", path),
+            namespace=session.namespace,
         )
-        again = commands.line(*words, namespace=session.namespace)
         session.console.warn(
             f"the verdict of {operation.id} was not signed: {error.message}; '{again}' signs it"
         )

@@ -7,12 +7,18 @@ from typing import Any
 
 import click
 
-from mpctl.cli.command import OUTPUT, command
+from mpctl.cli.command import OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.evidence.requests import VerifyRequest
 
 
-@command("verify", click.Argument(["file"], metavar="FILE"), VerifyRequest, OUTPUT)
+@command(
+    "verify",
+    click.Argument(["file"], metavar="FILE"),
+    service_argument("service"),
+    VerifyRequest,
+    OUTPUT,
+)
 def verify(context: CliContext, /, request: VerifyRequest) -> None:
     """Verify a signed verdict: its signature, its parts, its age, policy and cluster, and the live service.
 
@@ -22,8 +28,9 @@ def verify(context: CliContext, /, request: VerifyRequest) -> None:
       mpctl verify verdict.intoto.jsonl --key cosign.pub --max-age 30d --policy gate.yaml
       mpctl verify verdict.intoto.jsonl --key cosign.pub --offline --cluster-id UID
 
-    FILE is what mpctl report -o attestation wrote. Exit code 0: the gate promoted, and the service is what was
-    promoted; 9: it does not verify, with the reason; 2: a file or key cannot be read.
+    FILE is what mpctl report -o attestation wrote; it names the service, unless SERVICE does. Exit code 0: the gate
+    promoted, and the service is what was promoted; 9: it does not verify, with the reason; 2: a file or key cannot be
+    read.
     """
     from mpctl.evidence.bundle import verify as verify_bundle
 

@@ -20,9 +20,7 @@ class VerifyRequest:
         metavar="FILE",
         help="Public key, PEM; repeatable: any of them.",
     )
-    service: str | None = option(
-        "-s", "--service", metavar="NAME", help="Service (default: the bundle's)."
-    )
+    service: str | None = None  # the bundle's
     offline: bool = option("--offline", type=bool, help="Do not compare with the live service.")
     max_age_s: float | None = option(
         "--max-age", type=Duration(), metavar="DURATION", help="Refuse older measurements."

@@ -211,7 +211,7 @@ class Catalogue:
         ]
         if close:
             return f"did you mean {' or '.join(dict.fromkeys(close))}?"
-        return f"{commands.line('drafts')} lists the targets; MPCTL_DRAFTS=FILE adds your own"
+        return f"{commands.line('drafts', 'published')} lists the targets; MPCTL_DRAFTS=FILE adds your own"
 
     def merged(self, other: Catalogue) -> Catalogue:
         """This table with the other's targets in place of its own; the other's families come first."""
@@ -246,7 +246,7 @@ def choose(
     if not method_row.loads_weights:
         return None
     optional = method_row.needs_draft == "optional"
-    hint = f"name one with --draft; {commands.line('drafts')} lists what is known"
+    hint = f"name one with --draft; {commands.line('drafts', 'published')} lists what is known"
     if target is None:
         if optional:
             return None

@@ -230,7 +230,7 @@ def test_no_field_of_the_lease_stops_a_command(promoted, eddie, what):
     namespace, mpctl, _ = promoted
     eddie.patch("lease", "mpctl-demo", WRITES[what])
     try:
-        mpctl("history", "demo", "--prune")  # takes the lock
+        mpctl("prune", "demo")  # takes the lock
         assert not namespace.client.get("lease", "mpctl-demo")["spec"].get("holderIdentity")
     finally:
         if what == "finalizers":

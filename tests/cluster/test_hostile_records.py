@@ -381,10 +381,10 @@ def test_a_purge_needs_its_own_right_and_leaves_nothing(cluster, promoted):
 
     recorded = objects()
     assert len(recorded) > 10
-    done = mpctl("history", "demo", "--purge", "--yes", "--as", "oscar", code=4)
+    done = mpctl("prune", "demo", "--all", "--yes", "--as", "oscar", code=4)
     assert "mpctl rbac --purge" in done.stderr
     assert objects() == recorded
-    done = mpctl("history", "demo", "--purge", "--yes", "--as", "petra")
+    done = mpctl("prune", "demo", "--all", "--yes", "--as", "petra")
     assert "deleted" in done.stderr
     assert objects() == set()
     assert namespace.client.find("lease", "mpctl-demo") is None

@@ -106,7 +106,7 @@ def test_no_secret_and_no_prompt_is_left_behind(planted, tmp_path, collector):
     assert set(files_with_finds(tmp_path)) - {"service.yaml", "prompts.jsonl"} <= {
         f"state/local/default/demo/{p}" for p in files_with_finds(planted.service, SECRETS)
     }
-    run("history", "--purge", "--yes")
+    run("prune", "--all", "--yes")
     assert set(files_with_finds(planted.service)) == {"desired.json"}
 
 

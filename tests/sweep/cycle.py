@@ -261,7 +261,7 @@ CYCLE = (
     Step("rollout", ROLLOUT, ("rollback", "demo"), undoes=True),
     Step("fallback", watch, ("rollback", "demo")),
     Step("rollback", command("rollback", "demo", "--to-revision", "2")),
-    Step("prune", command("history", "demo", "--prune", "--keep", "1")),
+    Step("prune", command("prune", "demo", "--keep", "1")),
 )
 
 

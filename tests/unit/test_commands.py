@@ -65,7 +65,7 @@ def test_every_command_of_a_message_is_one_that_the_program_takes(words, option,
     monkeypatch.setattr(commands, "_reader", commands.Reader(find_options=lambda: (option,)))
     program, *line = commands.line(*words, namespace="team-a").split(" ")
     assert program == "mpctl"
-    context, arguments = click.Context(cli, info_name="mpctl"), line
+    context, arguments = click.Context(cli, info_name="mpctl", **cli.context_settings), line
     command = cli
     while isinstance(command, click.Group):
         command.parse_args(context, arguments)  # a group may have a default command

@@ -8,7 +8,7 @@ from pathlib import Path
 from mpctl.app.bench.recorded import FinishedRun, measured_by, read_run, rollouts_of
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy, write_whole
-from mpctl.app.inspect_requests import ExplainRequest, ReportRequest
+from mpctl.app.inspect_requests import ExplainRequest, ReportRequest, is_file
 from mpctl.app.session.base import Place, Session
 from mpctl.app.session.open import open_session
 from mpctl.errors import InputError, MpctlError
@@ -38,11 +38,6 @@ def find_source(
     return find_rollout(open_session(place, console, service), run)[1]
 
 
-def is_file(run: str) -> bool:
-    """Return whether a run is named by the path of its file."""
-    return run.endswith((".json", ".gz")) or "/" in run or Path(run).is_file()
-
-
 def find_rollout(session: Session, run: str | None) -> tuple[Operation, FinishedRun]:
     """Return the named rollout, else the last one that measured, with its measurement.
 
@@ -50,7 +45,7 @@ def find_rollout(session: Session, run: str | None) -> tuple[Operation, Finished
         InputError: the rollout is not found or measured nothing.
     """
     rollouts = rollouts_of(session)
-    if run is not None:
+    if run is not None and rollouts:
         return _of_rollout(session, rollouts, run)
     sources = ((operation, measured_by(session, operation)) for operation in reversed(rollouts))
     last = next(((operation, source) for operation, source in sources if source is not None), None)
@@ -67,7 +62,13 @@ def _measures(session: Session) -> str:
 def _of_rollout(
     session: Session, rollouts: list[Operation], name: str
 ) -> tuple[Operation, FinishedRun]:
-    operation = _pick(session, rollouts, name)
+    operation = next((operation for operation in rollouts if operation.id == name), None)
+    if operation is None:
+        listing = ", ".join(o.id for o in rollouts)
+        raise InputError(
+            f"rollout {name} of {session.title} not found",
+            hint=f"rollouts: {listing}; or the path of a file that a bench wrote",
+        )
     if session.store.load(operation.plan.workload, "workload") is None:
         raise MpctlError(
             f"workload of {operation.id} of {session.title} not found", hint=_measures(session)
@@ -81,19 +82,6 @@ def _of_rollout(
     return operation, source
 
 
-def _pick(session: Session, rollouts: list[Operation], name: str) -> Operation:
-    if not rollouts:
-        raise InputError(f"{session.title} has no rollout that measured", hint=_measures(session))
-    for operation in rollouts:
-        if operation.id == name:
-            return operation
-    listing = ", ".join(o.id for o in rollouts)
-    raise InputError(
-        f"rollout {name} of {session.title} not found",
-        hint=f"rollouts: {listing}; or the path of a file that a bench wrote",
-    )
-
-
 # How a file that mpctl report wrote begins; other files are overwritten with --force only.
 _MARKS = (
     'content="mpctl report"',
@@ -101,8 +89,6 @@ _MARKS = (
     '"kind": "Report"',
     "kind: Report",
     '{"payload": ',
-    "mpctl report",
-    "arm,traffic,",
 )
 _HEAD = 2000
 
@@ -192,7 +178,7 @@ def explain_policy(request: ExplainRequest) -> Policy:
     """
     if request.weights_gb is not None or request.bandwidth_gb_s is not None:
         _memory_floor_ms(request)
-        raise InputError("needs a RUN", field="--weights-gb")
+        raise InputError("needs a SERVICE or a RUN", field="--weights-gb")
     return read_policy(request.policy_file)
 
 

@@ -296,7 +296,7 @@ def _lost(session: Session, *, force: bool) -> tuple[int, ...] | None:
             return None
         raise Conflict(
             f"{error.message}; an unfinished operation would not show",
-            hint=f"{session.command('history', '--purge', '--force')} deletes it all the same",
+            hint=f"{session.command('prune', '--all', '--force')} deletes it all the same",
         ) from error
     live = session.platform.live_text()
     retained = None if live is None else session.platform.retained_baseline()

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mpctl.app.option import Option, Whole
-from mpctl.cli.command import ASKS, OUTPUT, SHOW_SECRETS, command, presentable, service_argument
+from mpctl.cli.command import OUTPUT, SHOW_SECRETS, command, presentable, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns
-from mpctl.errors import InputError
 from mpctl.rollout.operation import Ending
 
 if TYPE_CHECKING:
@@ -22,26 +21,10 @@ if TYPE_CHECKING:
 _OPTIONS = (
     Option("--revision", type=Whole(1), help="Print this revision instead of the list."),
     SHOW_SECRETS,
-    Option(
-        "--purge",
-        type=bool,
-        envvar=None,
-        help="Delete all that is recorded about the service, which stays.",
-    ),
-    Option("--prune", type=bool, envvar=None, help="Delete the measurements of older operations."),
-    Option(
-        "--keep",
-        type=Whole(0),
-        default=10,
-        help="With --prune: operations to keep whole (default: 10).",
-    ),
-    Option(
-        "--force", type=bool, envvar=None, help="With --purge: also a history that cannot be read."
-    ),
 )
 
 
-@command("history", service_argument(), *_OPTIONS, *ASKS, OUTPUT)
+@command("history", service_argument(), *_OPTIONS, OUTPUT)
 def history(
     context: CliContext,
     /,
@@ -49,10 +32,6 @@ def history(
     revision: int | None,
     *,
     show_secrets: bool,
-    purge: bool,
-    prune: bool,
-    keep: int,
-    force: bool,
 ) -> None:
     """List recorded revisions and operations, or print the manifest of one revision.
 
@@ -61,25 +40,10 @@ def history(
       mpctl history
       mpctl history --revision 1 -o yaml
       mpctl history --revision 1 -o yaml --show-secrets > service.yaml     byte for byte
-      mpctl history qwen --prune --keep 3    revisions and the ledger stay
-      mpctl history qwen --purge
     """
     from mpctl.app.inspect.history import read_history, read_revision
 
-    if (revision is not None) + purge + prune > 1:
-        raise InputError(
-            "--revision, --purge and --prune cannot be combined",
-            field="--purge" if purge else "--prune",
-        )
-    if force and not purge:
-        raise InputError("is for --purge only", field="--force")
     session = context.open_session(name, gone=True)
-    if purge:
-        _purge(context, session, force=force)
-        return
-    if prune:
-        _prune(context, session, keep)
-        return
     if revision is not None:
         _show_revision(context, read_revision(session, revision), show_secrets=show_secrets)
         return
@@ -97,29 +61,9 @@ def _list(context: CliContext, session: Session, recorded: ServiceHistory) -> No
     )
     if recorded.absence is not None:
         context.terminal.note(f"{recorded.absence.message}; {recorded.absence.hint}")
-        context.terminal.note(f"'{session.command('history', '--purge')}' removes these records")
+        context.terminal.note(f"'{session.command('prune', '--all')}' removes these records")
     if context.output in ("table", "wide") and not recorded.operations and not recorded.revisions:
         context.terminal.note(f"{session.title} has no recorded revision")
-
-
-def _prune(context: CliContext, session: Session, keep: int) -> None:
-    from mpctl.app.operate import maintain
-
-    pruned = maintain.prune(session, keep)
-    context.terminal.note(
-        f"deleted {pruned.objects} objects ({pruned.size / 1024:.0f} KiB) of {session.title}; "
-        f"{pruned.remaining} are left ({pruned.remaining_size / 1024:.0f} KiB)"
-    )
-
-
-def _purge(context: CliContext, session: Session, *, force: bool) -> None:
-    from mpctl.app.operate import maintain
-
-    deleted = maintain.purge(session, force=force)
-    if deleted.total:
-        context.terminal.note(f"deleted {deleted.describe()} of {session.title}")
-    else:
-        context.terminal.note(f"nothing is recorded about {session.title}")
 
 
 def _show_revision(context: CliContext, revision: Revision, *, show_secrets: bool) -> None:

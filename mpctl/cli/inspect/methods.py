@@ -163,15 +163,16 @@ def published(context: CliContext, /, request: DraftsRequest) -> None:
 
     \b
     Examples:
-      mpctl drafts                             every target
-      mpctl drafts Qwen/Qwen3-8B -o wide       one target, with sources and warnings
-      MPCTL_DRAFTS=my-drafts.yaml mpctl drafts   with a catalogue of your own
+      mpctl drafts published                             every target, a page at a time
+      mpctl drafts published Qwen/Qwen3-8B -o wide       one target, with sources and warnings
+      MPCTL_DRAFTS=own.yaml mpctl drafts published       with a catalogue of your own
 
     Tokens per step include the token that verification itself yields, so 1.0 is no gain.
     """
     from mpctl.app.inspect.methods import list_drafts
 
     listed = list_drafts(request)
+    context.terminal.pages = True
     context.emit(
         "DraftList",
         record=lambda: {
@@ -270,7 +271,6 @@ def _targets(text: str) -> list[str]:
 
 drafts = LazyGroup(
     "drafts",
-    default="published",
     table={
         "published": ("inspect.methods:published", "List published drafts per target", "Commands"),
         "plan": (

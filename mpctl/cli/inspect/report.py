@@ -5,26 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-import click
+from typing import TYPE_CHECKING
 
 from mpctl import annex
 from mpctl.app.inspect_requests import ReportRequest
-from mpctl.cli.command import command, formats_option
+from mpctl.cli.command import SERVICE_AND_RUN, command, formats_option
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import document
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
     from mpctl.app.inspect.measured import MeasuredReport
-
-
-class _Format(NamedTuple):
-    """A format of the report, and the endings of file names that mean it."""
-
-    write: Callable[[MeasuredReport], str]
-    endings: tuple[str, ...]
 
 
 def _html(measured: MeasuredReport) -> str:
@@ -45,12 +36,13 @@ def _document(measured: MeasuredReport, form: str) -> str:
     return document("Report", report_record(measured.report), form) + "\n"
 
 
-_FORMATS = {
-    "html": _Format(_html, (".html", ".htm")),
-    "md": _Format(_markdown, (".md",)),
-    "json": _Format(lambda measured: _document(measured, "json"), (".json",)),
-    "yaml": _Format(lambda measured: _document(measured, "yaml"), (".yaml",)),
+_FORMATS: dict[str, Callable[[MeasuredReport], str]] = {
+    "html": _html,
+    "md": _markdown,
+    "json": lambda measured: _document(measured, "json"),
+    "yaml": lambda measured: _document(measured, "yaml"),
 }
+_ENDINGS = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".yaml": "yaml"}
 
 
 _SIGNED = "attestation"
@@ -59,16 +51,16 @@ _FORM = formats_option(
 )
 
 
-@command("report", click.Argument(["run"], required=False, metavar="[RUN]"), ReportRequest, _FORM)
+@command("report", SERVICE_AND_RUN, ReportRequest, _FORM)
 def report(context: CliContext, /, request: ReportRequest, *, form: str | None) -> None:
     """Write a report of a measurement, computed again from its raw samples.
 
     \b
     Examples:
-      mpctl report --output-file report.html
-      mpctl report rollout-3 -o md
+      mpctl report qwen --output-file report.html
+      mpctl report qwen rollout-3 -o md
       mpctl report bench-1a2b3c4d-1.json.gz -o json
-      mpctl report rollout-3 -o attestation --output-file verdict.intoto.jsonl    signed by MPCTL_SIGN_WITH
+      mpctl report qwen rollout-3 -o attestation --output-file verdict.intoto.jsonl
 
     RUN is a file that mpctl bench wrote, or a rollout as mpctl history names it (default: the last rollout that
     measured). Changes nothing; the exit code does not depend on the verdict.
@@ -99,7 +91,7 @@ def render(measured: MeasuredReport, form: str) -> str:
     Raises:
         MpctlError: a library that the format needs is not installed.
     """
-    return _FORMATS[form].write(measured)
+    return _FORMATS[form](measured)
 
 
 def _choose_format(form: str | None, file: str | None) -> str:
@@ -115,12 +107,10 @@ def _choose_format(form: str | None, file: str | None) -> str:
     ending = Path(file).suffix.lower()
     if file.endswith(".intoto.jsonl"):
         return _SIGNED
-    for name, row in _FORMATS.items():
-        if ending in row.endings:
-            return name
-    endings = ", ".join(e for row in _FORMATS.values() for e in row.endings)
+    if ending in _ENDINGS:
+        return _ENDINGS[ending]
     raise InputError(
-        f"unknown ending {ending!r}; known endings: {endings}",
+        f"unknown ending {ending!r}; known endings: {', '.join(_ENDINGS)}",
         file=file,
         hint="choose a format with -o",
     )

@@ -1,10 +1,11 @@
-"""The upkeep of a service: ``mpctl abandon``, ``retire``, ``restart`` and ``unlock``."""
+"""The upkeep of a service: ``mpctl abandon``, ``retire``, ``restart``, ``unlock`` and ``prune``."""
 
 from __future__ import annotations
 
-from mpctl.app.option import Option
+from mpctl.app.option import Option, Whole
 from mpctl.cli.command import ASKS, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
+from mpctl.errors import InputError
 
 
 @command("abandon", service_argument(), *ASKS)
@@ -73,3 +74,49 @@ def unlock(context: CliContext, /, name: str | None, *, force: bool) -> None:
     session = context.open_session(name, gone=True)
     if maintain.unlock(session, force=force) is not None:
         context.terminal.next_command(session.command("resume"))
+
+
+_PRUNED = (
+    Option("--keep", type=Whole(0), default=10, metavar="N", help="Operations to keep whole."),
+    Option(
+        "--all",
+        "everything",
+        type=bool,
+        envvar=None,
+        help="Delete all that is recorded about the service, which stays.",
+    ),
+    Option(
+        "--force", type=bool, envvar=None, help="With --all: also a history that cannot be read."
+    ),
+)
+
+
+@command("prune", service_argument(), *_PRUNED, *ASKS)
+def prune(
+    context: CliContext, /, name: str | None, *, keep: int, everything: bool, force: bool
+) -> None:
+    """Delete the measurements of older operations; revisions and the ledger stay.
+
+    \b
+    Examples:
+      mpctl prune qwen --keep 3
+      mpctl prune qwen --all         the whole history; no rollback is possible afterwards
+    """
+    from mpctl.app.operate import maintain
+
+    if force and not everything:
+        raise InputError("is for --all only", field="--force")
+    session, note = context.open_session(name, gone=True), context.terminal.note
+    if everything:
+        deleted = maintain.purge(session, force=force)
+        note(
+            f"deleted {deleted.describe()} of {session.title}"
+            if deleted.total
+            else f"nothing is recorded about {session.title}"
+        )
+        return
+    pruned = maintain.prune(session, keep)
+    note(
+        f"deleted {pruned.objects} objects ({pruned.size / 1024:.0f} KiB) of {session.title}; "
+        f"{pruned.remaining} are left ({pruned.remaining_size / 1024:.0f} KiB)"
+    )

@@ -6,7 +6,7 @@ and then deletes, ControllerRevisions without a controller. The garbage collecto
 kind it cannot look up, also in another namespace or cluster to which it was restored.
 
 An object holds what was appended at once: entries, the revisions that they name, and seals of records. Large ones are
-compressed. ``mpctl history --prune`` folds many into one, which stands for every object whose entries it holds.
+compressed. ``mpctl prune`` folds many into one, which stands for every object whose entries it holds.
 """
 
 from __future__ import annotations

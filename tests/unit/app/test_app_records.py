@@ -120,7 +120,7 @@ def test_the_page_says_how_many_objects_rollouts_leave():
         "after 1 rollout": counted[1, rollout],
         "after its rollback": counted[1, rollback],
         "after 5 of both": counted[5, rollback],
-        "after `mpctl history --prune`": counted["pruned"],
+        "after `mpctl prune`": counted["pruned"],
     }
     for when, (config_maps, controller_revisions) in rows.items():
         assert f"| {when} | {config_maps} | {controller_revisions} |" in page

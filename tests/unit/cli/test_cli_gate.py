@@ -113,7 +113,7 @@ def test_the_memory_floor_needs_both_its_figures(cli):
     for wrong, message in (
         (("run.json", "--weights-gb", "1"), "--weights-gb: needs --bandwidth too"),
         (("run.json", "--bandwidth", "1"), "--bandwidth: needs --weights-gb too"),
-        (("--bandwidth", "1", "--weights-gb", "1"), "--weights-gb: needs a RUN"),
+        (("--bandwidth", "1", "--weights-gb", "1"), "--weights-gb: needs a SERVICE or a RUN"),
         (("run.json", "--bandwidth", "0", "--weights-gb", "1"), "--bandwidth"),
         (("run.json", "--bandwidth", "1", "--weights-gb", "nan"), "nan must be above 0"),
         (("run.json", "--bandwidth", "inf", "--weights-gb", "1"), "inf must be above 0"),

@@ -15,9 +15,8 @@ from mpctl.stats.sequential import MOST_LOOKS
 COMMANDS = list(every_command())
 # A variable of the shell must never delete anything, nor permit it.
 TYPED = {
-    ("history", "--prune"),
-    ("history", "--purge"),
-    ("history", "--force"),
+    ("prune", "--all"),
+    ("prune", "--force"),
     ("rbac", "--purge"),
 }
 OWN_FORMATS = {("report", "--output"), ("rbac", "--output"), ("plan", "--output")}

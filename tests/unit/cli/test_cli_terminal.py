@@ -24,6 +24,29 @@ class Screen(io.StringIO):
         raise OSError
 
 
+@pytest.mark.parametrize(
+    ("pages", "lines", "on_terminal", "paged"),
+    [
+        (True, 500, True, True),
+        (True, 2, True, False),  # fits
+        (True, 500, False, False),  # goes to a pipe
+        (False, 500, True, False),
+    ],
+)
+def test_a_long_result_on_a_terminal_goes_through_the_pager(
+    tty, monkeypatch, pages, lines, on_terminal, paged
+):
+    shown = []
+    monkeypatch.setattr("click.echo_via_pager", shown.append)
+    if on_terminal:
+        tty()
+    terminal = Terminal(color=False, live=False)
+    terminal.pages = pages
+    text = "row\n" * lines
+    terminal.result(text)
+    assert shown == ([f"{text}\n"] if paged else [])
+
+
 @pytest.fixture
 def tty(monkeypatch):
     """Call it in the test: standard error and output are terminals from then on."""

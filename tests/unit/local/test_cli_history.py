@@ -240,7 +240,7 @@ def test_a_purge_deletes_what_was_recorded_and_leaves_the_service(cli, recorded)
     for arm in ("arm-0", "arm-1"):
         (recorded / "arms" / f"{arm}.log").write_text("loaded")
     before = (recorded / "desired.json").read_bytes()
-    done = cli("history", "--purge", "--yes")
+    done = cli("prune", "--all", "--yes")
     assert done.code == 0, done.err
     assert (
         "deleted 2 revisions, 4 ledger entries, 1 record of measurements, 1 lock or log of"
@@ -248,7 +248,7 @@ def test_a_purge_deletes_what_was_recorded_and_leaves_the_service(cli, recorded)
     )
     assert files(recorded) == ["arms/arm-1.log", "desired.json", "lease.lock"]
     assert (recorded / "desired.json").read_bytes() == before
-    assert "nothing is recorded about service default/demo" in cli("history", "--purge").err
+    assert "nothing is recorded about service default/demo" in cli("prune", "--all").err
     assert cli("status").code == 0
 
 
@@ -258,7 +258,7 @@ def test_a_purge_asks_for_the_name_and_says_what_is_lost(cli, recorded, monkeypa
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.prompt", lambda text, **_more: texts.append(text) or "yes")
     actual_files = files(recorded)
-    done = cli("history", "--purge")
+    done = cli("prune", "--all")
     assert done.code == 2
     assert (
         "Delete 2 revisions, 4 ledger entries of service default/demo (this machine)?" in done.err
@@ -270,7 +270,7 @@ def test_a_purge_asks_for_the_name_and_says_what_is_lost(cli, recorded, monkeypa
 
 def test_a_purge_without_a_terminal_needs_a_yes(cli, recorded):
     actual_files = files(recorded)
-    assert cli("history", "--purge", "--no-input").code == 2
+    assert cli("prune", "--all", "--no-input").code == 2
     assert files(recorded) == actual_files
 
 
@@ -287,7 +287,7 @@ def test_a_purge_is_refused_while_an_operation_is_unfinished(cli, recorded):
     fields = {"event": Event.OPENED, "who": "ann@here", "data": {"plan": plan.to_record()}}
     store.append(Entry.after(store.entries()[-1], at=moment, operation="rollout-2", **fields))
     actual_files = files(recorded)
-    done = cli("history", "--purge", "--yes", "--force")
+    done = cli("prune", "--all", "--yes", "--force")
     assert done.code == 3
     assert "rollout-2 of service default/demo is unfinished" in done.err
     assert files(recorded) == actual_files
@@ -295,17 +295,17 @@ def test_a_purge_is_refused_while_an_operation_is_unfinished(cli, recorded):
 
 def test_a_purge_of_a_history_that_cannot_be_read_needs_force(cli, recorded):
     (recorded / "revisions" / "0001.json").write_text("{")
-    done = cli("history", "--purge", "--yes")
+    done = cli("prune", "--all", "--yes")
     assert done.code == 3
-    assert "--purge --force" in done.err
-    assert cli("history", "--purge", "--yes", "--force").code == 0
+    assert "--all --force" in done.err
+    assert cli("prune", "--all", "--yes", "--force").code == 0
     assert files(recorded) == ["desired.json", "lease.lock"]
 
 
 def test_a_service_that_is_down_is_purged_by_name(cli, recorded):
     (recorded / "desired.json").unlink()
     assert cli("history", "demo").out.startswith("REVISION")
-    assert cli("history", "demo", "--purge", "--yes").code == 0
+    assert cli("prune", "demo", "--all", "--yes").code == 0
     assert not recorded.exists()
 
 

@@ -168,12 +168,27 @@ def test_a_rollout_that_measured_nothing_says_so_and_others_are_listed(cli, serv
         "error: rollout-3 of service default/demo measured nothing\n"
     )
     assert json.loads(cli("report", "-o", "json").out)["metadata"]["name"] == "rollout-2"
-    done = cli("report", "rollout-9", "-s", "demo")
+    done = cli("report", "demo", "rollout-9")
     assert done.code == 2
     assert (
         "rollout rollout-9 of service default/demo not found\nhint: rollouts: rollout-1, rollout-2, rollout-3"
         in done.err
     )
+
+
+@pytest.mark.needs("local")
+def test_the_service_is_an_argument_and_its_last_rollout_the_default(cli, service):
+    for words in (("demo",), ("demo", "rollout-2"), ("rollout-2", "demo"), ("rollout-2",)):
+        record = json.loads(cli("report", *words, "-o", "json").out)
+        assert record["metadata"]["name"] == "rollout-2", words
+        assert record["metadata"]["service"] == "default/demo", words
+    explained = json.loads(cli("gate", "explain", "demo", "-o", "json").out)
+    assert explained["kind"] != json.loads(cli("gate", "explain", "-o", "json").out)["kind"]
+    assert "service other" in cli("report", "other", "rollout-2").err
+    for words in (("demo", "other"), ("rollout-1", "rollout-2"), ("demo", "rollout-1", "x")):
+        done = cli("report", *words)
+        assert done.code == 2
+        assert "expected a service and a run at most" in done.err
 
 
 @pytest.mark.needs("local")
