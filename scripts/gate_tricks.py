@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 
 import gate_noise
 import numpy as np
+from numpy.typing import NDArray
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.answers import AnswerCheck, AnswerRule, Level, RuleCount
@@ -239,11 +240,20 @@ def short_and_long(pod_gap: float, longer: float) -> Callable[[int], str]:
 
 def drifting(start: float, end: float, **noise: float) -> Callable[[int], str]:
     """The time per token goes from ``start`` to ``end`` over the planned rounds."""
+    return changing(np.geomspace(start, end, ROUNDS), **noise)
+
+
+def fast_for(count: int, **noise: float) -> Callable[[int], str]:
+    """The time per token is 0.6x for so many rounds, then 1.08x."""
+    return changing(np.where(np.arange(ROUNDS) < count, 0.6, 1.08), **noise)
+
+
+def changing(factors: NDArray[np.float64], **noise: float) -> Callable[[int], str]:
+    """The time per token is another in each round."""
 
     def judged(repetitions: int) -> str:
         base, (first, later) = gate_noise.measured(truth(tpot=1.0, **noise), 10 * repetitions, 29)
-        factors = np.geomspace(start, end, later.shape[1])[None, :, None]
-        outcomes, used = gate_noise.verdicts(base, (first, later * factors))
+        outcomes, used = gate_noise.verdicts(base, (first, later * factors[None, :, None]))
         shares = f"promoted {(outcomes == 1).mean():.1%}, rejected {(outcomes == -1).mean():.1%}"
         return f"{shares}; {used.mean():.0f} rounds"
 
@@ -883,6 +893,24 @@ TRICKS = (
         "the same on a quiet GPU",
         "promoted 100 %",
         drifting(0.6, 1.5, **QUIET_GPU),
+    ),
+    Trick(
+        "T10",
+        "0.6x for 6 of 48 rounds, then 1.08x, side by side",
+        "-",
+        fast_for(6),
+    ),
+    Trick(
+        "T10",
+        "0.6x for 12 rounds, then 1.08x, side by side",
+        "promoted 4 of 6",
+        fast_for(12),
+    ),
+    Trick(
+        "T10",
+        "0.6x for 12 rounds, then 1.08x, quiet GPU: the verdict comes first",
+        "promoted 99 %",
+        fast_for(12, **QUIET_GPU),
     ),
     Trick(
         "T6",

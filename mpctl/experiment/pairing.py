@@ -33,6 +33,7 @@ _CLOCKS = (
     0.1  # by which the client's mean may differ from the engine's for its stalls to be the engine's
 )
 
+MUCH = 1.5  # times as long as on the other arm
 Pair = tuple[Sample, Sample]
 Cut = Mapping[int, Sample]
 """Samples with shorter times, by the identity of those that they replace."""
@@ -241,6 +242,13 @@ class Pairing:
         return {
             n: (_mean([b for b, _ in t]), _mean([c for _, c in t])) for n, t in times.items() if t
         }
+
+    @property
+    def much_slower(self) -> tuple[int, int, int]:
+        """Return how many prompts took more than MUCH times as long on the candidate, how many on the baseline, and how
+        many both answered."""
+        ratios = [c.e2e_ms / b.e2e_ms for b, c in self._timed_pairs()]
+        return sum(r > MUCH for r in ratios), sum(r < 1.0 / MUCH for r in ratios), len(ratios)
 
     def stalls(self) -> list[float]:
         """Return the times of the candidate's requests that stall, over the mean of its others."""

@@ -325,6 +325,7 @@ class Comparison:
 
     ``figures``: the numbers of the rounds from which the intervals are made, of ratios their logarithms.
     ``order``: how the arms' engines lived, from which follows by how much the bounds of speed were moved outwards.
+    ``much_slower``: prompts that took more than 1.5 times as long on the candidate, on the baseline, and all of them.
     ``machine_times``: by round, a request's time over the requests in flight, ms, of both arms, stalls included.
     ``round_requests`` per arm and ``round_seconds`` of both: the size of a round. ``burst``: what was sent before.
     """
@@ -355,6 +356,7 @@ class Comparison:
     miscounted: float | None = (
         None  # share of tokens, of answers with one text that were counted otherwise
     )
+    much_slower: tuple[int, int, int] = (0, 0, 0)
     machine_times: Mapping[int, tuple[float, float]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -410,6 +412,7 @@ class Comparison:
             burst=burst or Burst(),
             late_ms=pairing.late_ms,
             miscounted=pairing.miscounted,
+            much_slower=pairing.much_slower,
             machine_times=_machine_times(steady_rounds(pairing, stages), cell),
         )
 

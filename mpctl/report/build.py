@@ -11,6 +11,7 @@ from importlib import resources
 from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary, client_unfit, tail_of
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block
+from mpctl.experiment.pairing import MUCH
 from mpctl.experiment.run import ArmConditions, Run
 from mpctl.experiment.users import Placement
 from mpctl.experiment.workload import WARM_UP
@@ -191,9 +192,11 @@ def _sentence(verdict: Verdict, cells: Sequence[CellReport], spec: str) -> str:
     traffic = f"{cell.traffic} ({cell.load})"
     match verdict.outcome:
         case Outcome.PROMOTE:
+            slower, _, count = cell.comparison.much_slower
             return (
-                f"{what} pays for {traffic}: "
-                f"throughput ratio {formatting.estimate(cell.comparison.throughput_ratio)}"
+                f"{what} pays for {traffic}: throughput ratio "
+                f"{formatting.estimate(cell.comparison.throughput_ratio)}; prompts that take more than {MUCH:g}x as "
+                f"long: {slower} of {count}"
             )
         case Outcome.REJECT:
             return f"{what} is rejected for {traffic}: {verdict.cells[0].reasons[0]}"

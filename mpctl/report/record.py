@@ -117,7 +117,9 @@ def verdict_record(verdict: Verdict, deciding: Deciding | None = None) -> Json:
 def cell_record(
     comparison: Comparison, verdict: CellVerdict | None, *, share: float | None = None
 ) -> Json:
-    """Return both arms of a cell, the two ratios, and the rules where the gate judged them."""
+    """Return both arms of a cell, the two ratios, and the rules where the gate judged them. ``promptsMuchSlower`` and
+    ``promptsMuchFaster``: prompts whose answer took more than 1.5 times as long on the candidate, and on the
+    baseline."""
     cell = comparison.cell
     return {
         **_json(cell),
@@ -130,6 +132,8 @@ def cell_record(
         "throughputRatio": _json(comparison.throughput_ratio),
         "throughputRatioByRound": list(comparison.round_ratios),
         "timePerTokenRatio": _json(comparison.time_per_token_ratio),
+        "promptsMuchSlower": comparison.much_slower[0],
+        "promptsMuchFaster": comparison.much_slower[1],
         "outputsCompared": comparison.compared,
         "outputsDifferent": comparison.different,
         "newlyFailed": comparison.newly_failed,

@@ -18,6 +18,7 @@ from typing import Any
 
 from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary
+from mpctl.experiment.pairing import MUCH
 from mpctl.experiment.run import ArmConditions
 from mpctl.gate.analysis import SETTLED_FROM, ArmOrder, Comparison, error_left
 from mpctl.gate.pooling import borrow
@@ -425,6 +426,15 @@ def _judge_tpot(case: Case, rule: Rule) -> RuleResult:
     )
 
 
+def _judge_e2e(case: Case, rule: Rule) -> RuleResult:
+    """Judge the mean, and say for how many prompts it does not hold. Requests differ by chance in both directions, so
+    those that are much faster are counted as well."""
+    slower, faster, count = case.comparison.much_slower
+    shares = [formatting.share(part / max(count, 1), 0) for part in (slower, faster)]
+    detail = f" ({shares[0]} of prompts take more than {MUCH:g}x as long, {shares[1]} less than 1/{MUCH:g})"
+    return judge_threshold(case, threshold_of(case, rule, detail if count else ""))
+
+
 def _judge_ttft(case: Case, rule: Rule) -> RuleResult:
     """Judge by the engines' clocks, unless the client contradicts them by more than TTFT may rise."""
     c, policy = case.comparison, case.policy
@@ -558,7 +568,7 @@ RULES = (
     ),
     _mean(
         "E2E",
-        judge_interval,
+        _judge_e2e,
         "max_e2e_ratio",
         "E2E, the time of a whole request, must not rise: longer answers take longer though each token does not.",
         label="E2E",

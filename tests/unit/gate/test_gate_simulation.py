@@ -176,6 +176,20 @@ def test_a_candidate_that_is_faster_at_every_length_passes(seed):
     assert whole_requests(0.5, seed)[0].outcome.value == "pass"
 
 
+def test_every_verdict_says_how_many_prompts_get_much_slower():
+    """The mean gains, and a tenth of the users waits more than twice as long."""
+    truth, blocks = Truth(0.5, prompts=2, block_sigma=0.005, request_sigma=0.02), []
+    for repeat, (base, cand) in enumerate(rounds(truth, 24, 3)):
+        first, second = cand.samples
+        if repeat % 5 == 1:
+            first = replace(first, e2e_ms=2.4 * base.samples[0].e2e_ms)
+        blocks += [base, replace(cand, samples=(first, second))]
+    verdict = assess(Analysis.of(blocks, PLAIN, rounds=24, planned=48))
+    whole = next(rule for rule in verdict.rules if rule.rule == "E2E")
+    assert whole.value < 0.9
+    assert "(10% of prompts take more than 1.5x as long, 88% less than 1/1.5)" in whole.message
+
+
 def of_factors(factors, seed):
     """The rule time per token on a quiet GPU after rounds with these times per token, of 48 planned."""
     blocks = []

@@ -113,6 +113,7 @@ def made() -> dict[str, Any]:
         throughputRatio=_or_null(of(Interval)),
         throughputRatioByRound=_list({"type": "number"}),
         timePerTokenRatio=_or_null(of(Interval)),
+        **dict.fromkeys(("promptsMuchSlower", "promptsMuchFaster"), _COUNT),
         **dict.fromkeys(("outputsCompared", "outputsDifferent", "newlyFailed"), _COUNT),
         baseline={"$ref": "#/$defs/Arm"},
         candidate={"$ref": "#/$defs/Arm"},
