@@ -48,7 +48,7 @@ class ArmSummary:
     ``ttft``, ``tpot`` and ``e2e`` are the load client's. Chunks reach a busy client merged, which shifts time from the
     later tokens to the first; :attr:`ttft_ms` and :attr:`tpot_ms` are therefore the engine's own means where it has
     them. ``steps``: medians over the blocks of the step time's p50, p90 and p99. ``held_ms``: mean time that the client
-    held an answered request back. ``cut`` and ``id_count`` as in :class:`mpctl.experiment.block.Block`.
+    held an answered request back. ``cut`` as in :class:`mpctl.experiment.block.Block`.
     """
 
     arm: str
@@ -64,7 +64,6 @@ class ArmSummary:
     window: Window | None
     held_ms: float = 0.0
     cut: int | None = None
-    id_count: int | None = None
 
     @classmethod
     def of(cls, arm: str, blocks: Sequence[Block]) -> ArmSummary:
@@ -86,7 +85,6 @@ class ArmSummary:
             window=Window.total(tuple(b.window for b in mine)) if mine else None,
             held_ms=sum(b.held_ms * len(b.completed) for b in mine) / len(done) if done else 0.0,
             cut=_total(b.cut for b in mine),
-            id_count=_total(b.id_count for b in mine),
         )
 
     @property

@@ -224,13 +224,19 @@ class Pairing:
 
     @property
     def miscounted(self) -> float | None:
-        """Return by what share the candidate's tokens differ from the baseline's over answers with the same text; None
-        where there are none."""
-        pairs = [p for r in self.rounds for p in r.pairs if p[0].tokens and p[1].tokens]
-        equal = [
-            (b.tokens, c.tokens) for b, c in pairs if b.text_digest == c.text_digest != NO_TEXT
-        ]
-        base, cand = (sum(pair[arm] for pair in equal) for arm in (0, 1))
+        """Return by what share the candidate's tokens by usage differ from the baseline's, for as many token ids where
+        every answer has them, else over answers with the same text; None where there are none. A parser may hide ids
+        from the client, on both arms alike."""
+        arms = [[getattr(r, arm) for r in self.rounds] for arm in (BASELINE, CANDIDATE)]
+        if all(block.id_count for blocks in arms for block in blocks) and self.rounds:
+            base, cand = (
+                sum(b.output_tokens for b in blocks) / sum(b.id_count or 0 for b in blocks)
+                for blocks in arms
+            )
+        else:
+            pairs = [p for r in self.rounds for p in r.pairs if p[0].tokens and p[1].tokens]
+            equal = [p for p in pairs if p[0].text_digest == p[1].text_digest != NO_TEXT]
+            base, cand = (sum(pair[arm].tokens for pair in equal) for arm in (0, 1))
         return abs(cand / base - 1.0) if base else None
 
     def request_times(self) -> dict[int, tuple[float, float]]:

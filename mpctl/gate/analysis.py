@@ -354,7 +354,7 @@ class Comparison:
         None  # by which first tokens reach the client later than the candidate's engine says
     )
     miscounted: float | None = (
-        None  # share of tokens, of answers with one text that were counted otherwise
+        None  # share of tokens that usage counts otherwise, of answers with one text or as many ids
     )
     much_slower: tuple[int, int, int] = (0, 0, 0)
     machine_times: Mapping[int, tuple[float, float]] = field(default_factory=dict, repr=False)

@@ -269,4 +269,4 @@ def test_usage_records_of_sampled_answers_are_compared_with_their_token_ids(coun
     rule = next(rule for rule in verdict_of(done).rules if rule.rule == "tokens")
     assert rule.outcome is outcome
     assert (done.ending is Ending.PROMOTED) == (outcome is Outcome.PASS)
-    assert ("token ids (at most 5% apart)" in rule.message) == (outcome is Outcome.MISSING)
+    assert ("as many token ids have 25% more" in rule.message) == (outcome is Outcome.MISSING)
