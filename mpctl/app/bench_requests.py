@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from mpctl.app.option import File, group, option
-from mpctl.app.requests import MeasurementRequest, SpeculationRequest, timeout_option
+from mpctl.app.requests import (
+    MeasurementRequest,
+    SpeculationRequest,
+    price_option,
+    timeout_option,
+)
 
 _arms = partial(option, section="Arms")
 _output = partial(option, section="Output")
@@ -65,4 +70,5 @@ class BenchRequest:
         metavar="FILE",
         help="Measurement file (default: bench-ID.json.gz).",
     )
+    price_per_hour: float | None = price_option("Output")
     ready_timeout_s: float = timeout_option("10m")

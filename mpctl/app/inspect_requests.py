@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from mpctl.app.option import SETTINGS, AboveZero, File, Whole, group, option
-from mpctl.app.requests import SigningRequest, SpeculationRequest
+from mpctl.app.requests import SigningRequest, SpeculationRequest, price_option
 from mpctl.errors import InputError
 
 
@@ -115,6 +115,7 @@ class ReportRequest(RunRequest):
         metavar="FILE",
         help="Gate policy, YAML (default: the policy of the measurement).",
     )
+    price_per_hour: float | None = price_option()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpctl.app.option import (
     SETTINGS,
+    AboveZero,
     Contexts,
     Duration,
     File,
@@ -85,6 +86,17 @@ def _downtime() -> Any:
         "--accept-downtime",
         type=bool,
         help="If no GPU is free, stop the old pod before starting the new one.",
+    )
+
+
+def price_option(section: str = "Options") -> Any:
+    """The option for the price of an engine, in a section of the help."""
+    return option(
+        "--price-per-hour",
+        type=AboveZero(),
+        metavar="USD",
+        help="Price of one engine's GPUs, to print $ per 1M output tokens (default: none).",
+        section=section,
     )
 
 

@@ -3,6 +3,7 @@
 from mpctl.report.build import deciding
 from mpctl.report.record import measurement_record, operation_record, plan_record
 from mpctl.report.text_table import comparison_rows, gate_rows, tail_text
+from mpctl.report.values import price_text
 
 __all__ = [
     "comparison_rows",
@@ -11,5 +12,6 @@ __all__ = [
     "measurement_record",
     "operation_record",
     "plan_record",
+    "price_text",
     "tail_text",
 ]

@@ -20,7 +20,7 @@ from mpctl.gate.decomposition import Decomposition
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.manifest import redacted
-from mpctl.report.values import METRICS, CellReport, Deciding, Report
+from mpctl.report.values import METRICS, CellReport, Deciding, Report, price_text
 from mpctl.stats.sequential import MOST_LOOKS
 
 _PORTS = {BASELINE: 8000, CANDIDATE: 8001}
@@ -102,8 +102,17 @@ _REASONS = 4  # the others are in the gate's table
 _UNKNOWN = ArmConditions("", "", (), "", "", "", None)
 
 
-def build_report(run: Run, analysis: Analysis, verdict: Verdict, *, service: str = "") -> Report:
-    """Return everything that any format shows. ``service``: its name in sentences."""
+def build_report(
+    run: Run,
+    analysis: Analysis,
+    verdict: Verdict,
+    *,
+    service: str = "",
+    price_per_hour: float | None = None,
+) -> Report:
+    """Return everything that any format shows. ``service``: its name in sentences; ``price_per_hour`` of one engine,
+    USD."""
+    price = () if price_per_hour is None else (price_text(analysis.cells, price_per_hour),)
     judged = {v.cell: v for v in verdict.cells}
     cells = tuple(_cell(run, comparison, judged[comparison.cell]) for comparison in analysis.cells)
     baseline, candidate = _conditions(run, BASELINE), _conditions(run, CANDIDATE)
@@ -123,7 +132,7 @@ def build_report(run: Run, analysis: Analysis, verdict: Verdict, *, service: str
         prompts=tuple(run.prompts.values()),
         client=run.calibration,
         policy=analysis.policy,
-        notes=tuple(_notes(run, analysis)),
+        notes=(*_notes(run, analysis), *price),
         deciding=deciding(run, verdict),
     )
 

@@ -25,6 +25,7 @@ def markdown_report(report: Report) -> str:
         *([_list(report.reasons)] if report.reasons else []),
         *([f"To decide:\n\n{fenced(report.deciding.text, 'sh')}"] if report.deciding else []),
         _cells(report.cells),
+        *([_list(report.notes)] if report.notes else []),
         _fold("Gate", *(_gate(cell, alone=len(report.cells) == 1) for cell in report.cells)),
         *(
             _fold(title_of(d), escape(f"{cell.label}: {d.sentence}"), _decomposition(d))

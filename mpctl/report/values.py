@@ -6,7 +6,7 @@ has a word and a sign beside every colour, so that no colour carries meaning alo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mpctl import formatting
@@ -146,6 +146,21 @@ class Report:
         return tuple(
             sorted((c for c in self.cells if c.decomposition), key=lambda c: c is not self.main)
         )
+
+
+def price_text(cells: Sequence[Comparison], per_hour: float) -> str:
+    """Return what a million output tokens cost on each arm, with an engine at ``per_hour`` USD, by the throughput that
+    was measured of it."""
+    rows = [
+        ", ".join(
+            f"{arm.arm} {per_hour / 3600 / arm.throughput * 1e6:.3g}"
+            for arm in (cell.baseline, cell.candidate)
+            if arm.throughput
+        )
+        for cell in cells
+    ]
+    labels = (f"{cell.cell.label}: {row}" for cell, row in zip(cells, rows, strict=True))
+    return f"$ per 1M output tokens at ${per_hour:g} an hour for an engine: {'; '.join(labels)}"
 
 
 def title_of(decomposition: Decomposition) -> str:

@@ -108,19 +108,22 @@ def make_report(place: Place, console: Console, request: ReportRequest) -> Measu
         InputError: the measurement is not found, or the policy file cannot be used.
     """
     source = find_source(place, console, request.run, request.service)
-    return report_on(source, policy_file=request.policy_file)
+    return report_on(source, policy_file=request.policy_file, price_per_hour=request.price_per_hour)
 
 
-def report_on(source: FinishedRun, *, policy_file: str | None = None) -> MeasuredReport:
-    """Report on a measurement, by its own policy unless a file replaces it.
+def report_on(
+    source: FinishedRun, *, policy_file: str | None = None, price_per_hour: float | None = None
+) -> MeasuredReport:
+    """Report on a measurement, by its own policy unless a file replaces it. ``price_per_hour`` of one engine, USD.
 
     Raises:
         InputError: the file cannot be used.
     """
     analysis, verdict = source.judge(read_policy(policy_file) if policy_file else None)
-    return MeasuredReport(
-        source.run, build_report(source.run, analysis, verdict, service=source.service)
+    report = build_report(
+        source.run, analysis, verdict, service=source.service, price_per_hour=price_per_hour
     )
+    return MeasuredReport(source.run, report)
 
 
 def require_writable(path: Path, *, force: bool) -> None:

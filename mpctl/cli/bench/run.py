@@ -64,6 +64,10 @@ def run(
     measured = bench(context.place, context.terminal, request)
     emit_measurement(context, measured.run, measured.analysis, measured.verdict, measured.file)
     terminal = context.terminal
+    if request.price_per_hour is not None:
+        from mpctl.report import price_text
+
+        terminal.note(price_text(measured.analysis.cells, request.price_per_hour))
     terminal.note(
         f"measured {measured.rounds} rounds ({measured.ended}); written to {measured.file}"
     )

@@ -12,7 +12,7 @@ from mpctl.gate.analysis import Comparison
 from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.methods import Spec
-from mpctl.report import comparison_rows, gate_rows, operation_record
+from mpctl.report import comparison_rows, gate_rows, operation_record, price_text
 from mpctl.report.record import arm_record, cell_record
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
@@ -147,6 +147,15 @@ def test_the_gate_in_the_order_of_its_rules():
         ["TPOT", "ok", "TPOT 0.62x the baseline's"],
         ["TPOT p99", "-", "max_tpot_p99_ratio sets no limit"],
     ]
+
+
+def test_a_million_tokens_cost_the_price_of_the_time_that_they_take():
+    """0.72 an hour are 0.0002 a second, and 100.04 tokens a second take 9996 s for a million."""
+    idle = replace(BOTH, candidate=replace(CAND, output_tokens=0))
+    assert price_text((BOTH, idle), 0.72) == (
+        "$ per 1M output tokens at $0.72 an hour for an engine: edits, 1 at once: baseline 2, candidate 1.24; "
+        "edits, 1 at once: baseline 2"
+    )
 
 
 def test_several_traffic_conditions_have_their_rules_below_their_name():

@@ -143,6 +143,7 @@ def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
         "gate would promote the candidate\n"
         "next: mpctl report bench-1.json.gz\n"
     )
+    assert "per 1M output tokens at $0.71 an hour" in cli("bench", "--price-per-hour", "0.71").err
     assert cli("bench", "-o", "name").out == "bench-1\n"
     assert not Path("bench-1.json.gz").exists()
 

@@ -53,6 +53,14 @@ def test_the_ending_of_the_file_says_the_format(cli, run_file, name, begins):
     assert Path(name).read_text(encoding="utf-8") == text
 
 
+@pytest.mark.parametrize("form", ["html", "md", "json", "yaml"])
+def test_every_format_has_the_cost_of_a_million_tokens_for_a_price(cli, run_file, form):
+    assert "per 1M output tokens" not in cli("report", run_file, "-o", form).out
+    done = cli("report", run_file, "-o", form, "--price-per-hour", "0.71")
+    assert done.code == 0
+    assert done.out.count("per 1M output tokens") == 1
+
+
 @pytest.mark.parametrize("output", ["yaml", "wide"])
 @pytest.mark.parametrize("place", ["variable", "file"])
 def test_a_format_that_is_set_for_all_commands_is_not_meant(cli, run_file, place, output):
