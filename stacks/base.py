@@ -65,6 +65,12 @@ class Plan:
         whole = f"{self.project}-{self.cluster.region}" if self.project else self.cluster.region
         return re.sub(r"[^a-z0-9-]", "-", whole)
 
+    @property
+    def address(self) -> str:
+        """The cluster as `mpctl connect` and `mpctl credential` name it."""
+        cloud = "eks" if self.project is None else f"gke/{self.project}"
+        return f"{cloud}/{self.cluster.region}/{self.name}"
+
     def stack(self, layer: str) -> str:
         """The stack's id."""
         return f"{self.cluster.name}-{self.settings.name}-{self.location}-{layer}"
@@ -208,13 +214,11 @@ class Stack(core.TerraformStack):
         """The cloud's token (15 minutes on EKS, an hour on GKE), or `mpctl credential`, which renews it on demand."""
         plan = self.plan
         if plan.settings.credentials == "mpctl":
-            cloud = "eks" if plan.project is None else f"gke/{plan.project}"
-            arguments = ["credential", f"{cloud}/{plan.cluster.region}/{plan.name}"]
             return {
                 "exec": {
                     "api_version": "client.authentication.k8s.io/v1",
                     "command": "mpctl",
-                    "args": arguments,
+                    "args": ["credential", plan.address],
                 }
             }
         self.cloud_provider()

@@ -28,6 +28,7 @@ Document = dict[str, Any]
 FOLDER = Path(__file__).resolve().parent.parent / "manifests"
 AUTOSCALING = FOLDER / "autoscaling"
 MONITORING = FOLDER / "monitoring"
+CREATOR = "mpctl-stacks"
 
 
 def manifest(
@@ -36,9 +37,17 @@ def manifest(
     document: Document,
     after: Iterable[builder.Element] = (),
     computed: Sequence[str] = (),
+    *,
+    once: bool = False,
 ) -> builder.Element:
-    """One document as a Terraform resource; labels and annotations may be added by controllers."""
-    fields = ["metadata.labels", "metadata.annotations", *computed]
+    """One document as a Terraform resource; labels and annotations may be added by controllers.
+
+    ``once``: what is written into it after its creation stays. That needs both settings: the provider plans the live
+    object from the manifest, whose changes ``ignore_changes`` hides, unless the field is a computed one
+    (terraform-provider-kubernetes, manifest/provider/plan.go and #2665). The manager's name is not Terraform's, under
+    which `mpctl rollout` would refuse to change it.
+    """
+    fields = ["metadata.labels", "metadata.annotations", *computed, *(["spec"] if once else [])]
     return builder.resource(
         scope,
         "kubernetes_manifest",
@@ -46,6 +55,8 @@ def manifest(
         manifest=charts.literal(document),
         computed_fields=fields,
         depends_on=after,
+        field_manager={"name": CREATOR} if once else None,
+        lifecycle={"ignore_changes": ["manifest"]} if once else None,
     )
 
 

@@ -18,7 +18,7 @@ from stacks.driver_installer import daemonset
 from stacks.main import load_fleet, load_settings, plans, told
 from stacks.manifests import Document
 from stacks.platform import gpu_driver, pause_image
-from stacks.serving import documents, example_services
+from stacks.serving import documents, first_services
 from stacks.storage import storage_classes
 
 
@@ -30,7 +30,7 @@ def render(what: str) -> list[Document]:
     rendered: list[Document] = []
     for plan in plans(environ, settings, load_fleet(environ), dt.date.today()):
         if what == "services":
-            rendered += example_services(plan)
+            rendered += first_services(plan)
         elif what == "platform":
             rendered += storage_classes(plan, f"{plan.name}-model-volume")
             if CLOUDS[plan.cluster.provider].driver_installer:
@@ -40,10 +40,17 @@ def render(what: str) -> list[Document]:
     return rendered
 
 
+class Plain(yaml.SafeDumper):
+    """YAML without anchors: what occurs twice is written twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
 def main() -> int:
     what = sys.argv[1] if len(sys.argv) > 1 else "serving"
     try:
-        sys.stdout.write(yaml.safe_dump_all(render(what), sort_keys=False, width=120))
+        sys.stdout.write(yaml.dump_all(render(what), Dumper=Plain, sort_keys=False, width=120))
     except MpctlError as error:
         return told(error)
     return 0

@@ -1,7 +1,7 @@
-"""The serving layer: what must exist in the cluster beside a KServe service.
+"""The serving layer: the first form of each KServe service, and what must exist next to it.
 
 Claims, models, isolation, metrics and autoscaling; and the gateway, whose definitions the platform layer
-installed. The InferenceService is not here: `mpctl rollout` changes it many times a day, and two owners of
+installed. The InferenceService is created once: `mpctl rollout` changes it many times a day, and two owners of
 one object would fight.
 """
 
@@ -19,7 +19,7 @@ from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
 from stacks.machines import limited_services
 from stacks.manifests import AUTOSCALING, MONITORING, Document, address, from_folders, manifest
-from stacks.services import inference_service, service_documents
+from stacks.services import Service, inference_service, service_documents
 from stacks.services.documents import named
 from stacks.services.gateway import gateway_documents
 from stacks.services.isolation import fetch_policy, namespace_policies, service_policies
@@ -46,16 +46,26 @@ class Serving(Stack):
             "serving",
             metadata=[{"name": plan.settings.namespace, "labels": pod_security(plan)}],
         )
+        before = []
         for document in documents(plan):
             computed = JOB_COMPUTED if document["kind"] == "Job" else ()
             after = [namespace] if "namespace" in document["metadata"] else []
-            manifest(self, address(document), document, after, computed)
+            before.append(manifest(self, address(document), document, after, computed))
+        for service, document in zip(plan.settings.services, first_services(plan), strict=True):
+            if service.create:
+                manifest(self, address(document), document, before, once=True)
         builder.output(self, "namespace", plan.settings.namespace)
         builder.output(
             self,
             "next_step",
-            "mpctl rollout --help",
-            description="Speculation behind a measured gate",
+            next_command(plan),
+            description="Connect, and measure speculation before users get it",
+        )
+        builder.output(
+            self,
+            "url",
+            {service.name: url(plan, service) for service in plan.settings.services},
+            description="OpenAI API of each service, once its InferenceService is Ready",
         )
 
 
@@ -127,8 +137,27 @@ def gateway(plan: Plan) -> list[Document]:
     )
 
 
-def example_services(plan: Plan) -> list[Document]:
-    """The KServe objects that fit this layer, for people to start from."""
+def next_command(plan: Plan) -> str:
+    """What to type after the deploy."""
+    command = f"mpctl connect {plan.address} > {plan.name}.kubeconfig"
+    if not plan.settings.services:
+        return command
+    name = plan.settings.services[0].name
+    rollout = f"mpctl rollout {name} -n {plan.settings.namespace} --spec ngram"
+    return f"{command} && KUBECONFIG={plan.name}.kubeconfig {rollout}"
+
+
+def url(plan: Plan, service: Service) -> str:
+    """The gateway's address of a service where it has a domain, else the one inside the namespace."""
+    gateway, namespace = plan.settings.gateway, plan.settings.namespace
+    if not gateway.domain:
+        return f"http://{service.name}-predictor.{namespace}.svc.cluster.local/v1"
+    scheme = "https" if gateway.tls else "http"
+    return f"{scheme}://{service.name}-{namespace}.{gateway.domain}/v1"
+
+
+def first_services(plan: Plan) -> list[Document]:
+    """The KServe objects as they are before any rollout."""
     mirror, namespace = plan.settings.mirror, plan.settings.namespace
     services = limited_services(plan.settings, plan.cluster)
     mirrored = [replace(service, image=mirror.image(service.image)) for service in services]

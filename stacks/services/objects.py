@@ -210,9 +210,7 @@ def storage_uris(service: Service) -> list[Document]:
 
 
 def inference_service(service: Service, namespace: str) -> Document:
-    """The KServe object these objects were made for. Printed for people; `mpctl rollout` owns the live
-    one.
-    """
+    """The KServe object that the other objects were made for. `mpctl rollout` owns it after its creation."""
     ends, hook = ending(service)
     mounts = [{"name": "cache", "mountPath": "/cache"}, {"name": "tmp", "mountPath": "/tmp"}]
     probe = {"httpGet": {"path": "/health", "port": 8080}}

@@ -1,7 +1,6 @@
 """A service as the platform sees it: image, GPUs by CEL selector, and the artifacts it loads.
 
-The way a rollout changes is not here: the KServe object belongs to `mpctl rollout`. This is what must exist
-beside it.
+What a rollout changes is not here: after its creation, the KServe object belongs to `mpctl rollout`.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class Artifact:
 class Service:
     """One served model and what it needs from the cluster. ``timeout_s``: the longest answer; ``drain_s``: how long a
     pod that stops may finish what it serves. ``cpus`` and ``memory_gib``: limits of the engine; None: three quarters of
-    what its GPUs' share of the node has.
+    what its GPUs' share of the node has. ``create``: the serving layer makes its first InferenceService.
     """
 
     name: str
@@ -75,6 +74,7 @@ class Service:
     memory_gib: int | None
     token_secret: str | None
     service_account: str
+    create: bool
     place: FilePosition
 
     @property
@@ -133,6 +133,7 @@ def read_service(node: Node) -> Service:
         memory_gib=node.number("memory_gib", low=1, high=8192) if node.has("memory_gib") else None,
         token_secret=node.maybe("token_secret"),
         service_account=node.text("service_account", name, pattern=NAME, what="a lower-case name"),
+        create=node.value("create", bool, True),
         place=node.place,
     )
     node.done()

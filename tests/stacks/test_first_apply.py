@@ -14,7 +14,7 @@ import yaml
 from mpctl.errors import InputError
 from stacks.machines import machines
 from stacks.main import load_fleet, load_settings, plans
-from stacks.serving import example_services
+from stacks.serving import first_services
 from stacks.versions import table
 from tests.stacks.conftest import DATA, ROOT, TODAY, synthesise
 
@@ -419,7 +419,7 @@ def test_an_engine_gets_its_share_of_the_node(
 ) -> None:
     environ = golden(tmp_path) | fleet(tmp_path, "eks", ("g6.2xlarge", machine))
     (plan,) = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
-    (service,) = example_services(plan)
+    (service,) = first_services(plan)
     resources_ = service["spec"]["predictor"]["model"]["resources"]
     assert tuple(resources_["limits"].values()) == limits
     assert int(resources_["requests"]["cpu"]) < int(limits[0])

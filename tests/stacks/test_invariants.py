@@ -174,13 +174,13 @@ def test_definitions_and_their_objects_never_share_a_state(stacks: dict[str, Any
 
 def test_every_pod_that_claims_a_gpu_tolerates_the_taint() -> None:
     from stacks.main import load_fleet, load_settings, plans
-    from stacks.serving import example_services
+    from stacks.serving import first_services
     from tests.stacks.conftest import DATA, ROOT, TODAY
 
     environ = {"MPCTL_ENV": str(DATA / "rich.yaml")}
     count = 0
     for plan in plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY):
-        for service in example_services(plan):
+        for service in first_services(plan):
             predictor = service["spec"]["predictor"]
             assert predictor["resourceClaims"] and predictor["model"]["resources"]["claims"]
             assert any(t["key"] == "nvidia.com/gpu" for t in predictor["tolerations"])

@@ -97,7 +97,7 @@ def documents(folder: Path) -> None:
     from stacks.main import load_fleet, load_settings, plans
     from stacks.platform import gpu_driver
     from stacks.serving import documents as serving
-    from stacks.serving import example_services
+    from stacks.serving import first_services
 
     folder.mkdir()
     for name, environ in (
@@ -106,7 +106,7 @@ def documents(folder: Path) -> None:
     ):
         plan = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)[0]
         installer = daemonset(plan.versions.image("gke-pause"), gpu_driver(plan))
-        items = [*serving(plan), *example_services(plan), installer]
+        items = [*serving(plan), *first_services(plan), installer]
         (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(items), "utf-8")
 
 
