@@ -167,9 +167,9 @@ class Node:
             raise self.error(name, f"{text!r} is not {what}")
         return text
 
-    def maybe(self, name: str) -> str | None:
+    def maybe(self, name: str, *, pattern: str = r".+", what: str = "text") -> str | None:
         self.asked.add(name)
-        return self.text(name) if self.has(name) else None
+        return self.text(name, pattern=pattern, what=what) if self.has(name) else None
 
     def number(
         self, name: str, default: int = _MISSING, *, low: int = 0, high: int = 1_000_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+
 from constructs import Construct
 
 from infra import builder
@@ -11,8 +13,9 @@ from infra.aws import pools as aws_pools
 from infra.gcp import gke
 from infra.gcp import network as gcp_network
 from infra.gcp import pools as gcp_pools
+from infra.pools import PoolPlan
 from stacks.base import Plan, Stack, labels
-from stacks.fleet import InferenceCluster, NodePool, Taint
+from stacks.fleet import InferenceCluster, NodePool
 from stacks.machines import longest_drain_s, machines
 from stacks.settings.environment import Network
 from stacks.settings.maintenance import Maintenance, stamp
@@ -103,49 +106,9 @@ class EksCluster(Stack):
         return aws_network.Network(self, network_plan, key)
 
     def pools(self, control: eks.Cluster, network: AwsNetwork) -> list[builder.Element]:
-        """The system group first, then one GPU group for each pool of the manifest."""
-        settings = self.plan.settings
         before = [*network.ready, *control.ready, *control.node_attachments]
-        made = aws_pools.Pools(self, control.element, control.node_role, before)
-        system = aws_pools.PoolPlan(
-            name="system",
-            machine=settings.system.eks_machine,
-            disk_gb=SYSTEM_DISK_GB,
-            minimum=settings.system.minimum,
-            desired=settings.system.minimum,
-            maximum=settings.system.maximum,
-            subnets=[subnet["id"] for subnet in network.fixed],
-            gpu=False,
-            image_release=settings.eks_image,
-            drain_s=longest_drain_s(settings),
-            disk_key=settings.disk_keys.eks,
-            tags=self.plan.tags,
-        )
-        groups = [made.add(system)]
-        groups += [made.add(self.gpu_pool(pool, network)) for pool in self.plan.cluster.pools]
-        return groups
-
-    def gpu_pool(self, pool: NodePool, network: AwsNetwork) -> aws_pools.PoolPlan:
-        return aws_pools.PoolPlan(
-            name=pool.name,
-            machine=pool.hardware.machine,
-            disk_gb=pool.hardware.disk_gb,
-            minimum=pool.minimum,
-            desired=pool.nodes,
-            maximum=pool.maximum,
-            subnets=[network.subnets[zone]["id"] for zone in pool.zones],
-            gpu=True,
-            capacity=self.plan.settings.capacity_type,
-            labels={POOL_LABEL: pool.name},
-            taints=taints(pool.taints),
-            reservation=pool.capacity_block,
-            on_demand_reservation=self.plan.settings.reservations.get(pool.name),
-            image_release=self.plan.settings.eks_image,
-            surge=self.plan.settings.surge,
-            drain_s=longest_drain_s(self.plan.settings),
-            disk_key=self.plan.settings.disk_keys.eks,
-            tags=self.plan.tags,
-        )
+        pools = aws_pools.Pools(self, control.element, control.node_role, network, before)
+        return [pools.add(plan) for plan in pool_plans(self.plan)]
 
     def bucket_readers(self, control: eks.Cluster) -> None:
         """Service accounts that fetch from S3 get read access to their buckets, and nothing else."""
@@ -214,7 +177,10 @@ class GkeCluster(Stack):
             network,
             project["number"],
         )
-        self.pools(control, self.disk_key(project["number"]))
+        before = self.disk_key(project["number"])
+        pools = gcp_pools.Pools(self, control.element, control.nodes, before)
+        for pool in pool_plans(plan):
+            pools.add(pool)
         self.bucket_readers(control, project["number"])
         if settings.budget and settings.budget.billing_account:
             self.budget(settings.budget.billing_account, project["number"])
@@ -266,50 +232,6 @@ class GkeCluster(Stack):
             )
             for name, agent in agents.items()
         ]
-
-    def pools(self, control: gke.Cluster, before: list[builder.Element]) -> None:
-        settings = self.plan.settings
-        system = gcp_pools.PoolPlan(
-            name="system",
-            machine=settings.system.gke_machine,
-            disk_gb=SYSTEM_DISK_GB,
-            minimum=settings.system.minimum,
-            maximum=settings.system.maximum,
-            initial=max(
-                settings.system.minimum, min(gcp_pools.ZONES_OF_A_REGION, settings.system.maximum)
-            ),
-            zones=settings.network.zones,
-            drain_s=longest_drain_s(settings),
-            disk_key=settings.disk_keys.gke,
-            resource_labels=labels(self.plan.tags),
-        )
-        gcp_pools.node_pool(self, control.element, control.nodes, system, before)
-        for pool in self.plan.cluster.pools:
-            plan = gcp_pools.PoolPlan(
-                name=pool.name,
-                machine=pool.hardware.machine,
-                disk_gb=pool.hardware.disk_gb,
-                disk_type=machines()["GKE"][pool.hardware.machine].disk,
-                minimum=pool.minimum,
-                maximum=pool.maximum,
-                initial=pool.nodes,
-                zones=pool.zones,
-                accelerator=pool.hardware.accelerator,
-                gpus=pool.hardware.accelerator_count,
-                spot=settings.capacity_type == "SPOT",
-                secure_boot=settings.secure_boot,
-                image_streaming=settings.image_streaming,
-                reservation=settings.reservations.get(pool.name),
-                flex_start=pool.name in settings.flex_start,
-                surge=settings.surge,
-                drain_s=longest_drain_s(settings),
-                disk_key=settings.disk_keys.gke,
-                location_policy=settings.location_policy,
-                labels={POOL_LABEL: pool.name},
-                taints=taints(pool.taints),
-                resource_labels=labels(self.plan.tags),
-            )
-            gcp_pools.node_pool(self, control.element, control.nodes, plan, before)
 
     def bucket_readers(self, control: gke.Cluster, project_number: str) -> None:
         """Service accounts that fetch from GCS may read their buckets; Workload Identity names them without a
@@ -461,5 +383,57 @@ def zones(cluster: InferenceCluster, network: Network) -> dict[str, int]:
     return places
 
 
-def taints(given: tuple[Taint, ...]) -> list[dict[str, str]]:
-    return [{"key": taint.key, "value": taint.value, "effect": taint.effect} for taint in given]
+def pool_plans(plan: Plan) -> list[PoolPlan]:
+    """The system pool, then a GPU pool for each pool of the manifest."""
+    settings, eks = plan.settings, plan.cluster.provider == "EKS"
+    system = settings.system
+    system_pool = PoolPlan(
+        name="system",
+        machine=system.eks_machine if eks else system.gke_machine,
+        disk_gb=SYSTEM_DISK_GB,
+        minimum=system.minimum,
+        initial=system_nodes(plan),
+        maximum=system.maximum,
+        zones=() if eks else settings.network.zones,
+        drain_s=longest_drain_s(settings),
+        disk_key=settings.disk_keys.eks if eks else settings.disk_keys.gke,
+        tags=plan.tags if eks else labels(plan.tags),
+        image_release=settings.eks_image,
+    )
+    return [system_pool, *(gpu_pool(plan, pool, system_pool) for pool in plan.cluster.pools)]
+
+
+def system_nodes(plan: Plan) -> int:
+    """Nodes of the system pool at its creation: on GKE one for each zone where its maximum allows it."""
+    system = plan.settings.system
+    if plan.cluster.provider == "EKS":
+        return system.minimum
+    return max(system.minimum, min(gcp_pools.ZONES_OF_A_REGION, system.maximum))
+
+
+def gpu_pool(plan: Plan, pool: NodePool, system_pool: PoolPlan) -> PoolPlan:
+    """A pool of the manifest, with what it has in common with the system pool."""
+    settings, hardware = plan.settings, pool.hardware
+    return replace(
+        system_pool,
+        name=pool.name,
+        machine=hardware.machine,
+        disk_gb=hardware.disk_gb,
+        disk_type=machines()[plan.cluster.provider][hardware.machine].disk,
+        minimum=pool.minimum,
+        initial=pool.nodes,
+        maximum=pool.maximum,
+        zones=pool.zones,
+        accelerator=hardware.accelerator,
+        gpus=hardware.accelerator_count,
+        spot=settings.capacity_type == "SPOT",
+        surge=settings.surge,
+        secure_boot=settings.secure_boot,
+        image_streaming=settings.image_streaming,
+        capacity_block=pool.capacity_block,
+        reservation=settings.reservations.get(pool.name),
+        flex_start=pool.name in settings.flex_start,
+        location_policy=settings.location_policy,
+        labels={POOL_LABEL: pool.name},
+        taints=[asdict(taint) for taint in pool.taints],
+    )

@@ -7,11 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stacks.manifests import Document
-from stacks.services.documents import named
-from stacks.services.isolation import MONITORING, from_namespace, port
-
-KUBE_SYSTEM = "kube-system"
+from stacks.services.documents import Document, named
+from stacks.services.isolation import from_namespace, port
 
 
 @dataclass(frozen=True)
@@ -38,11 +35,11 @@ PLATFORM = {
 
 def ingress_policy(namespace: str, callers: Callers, network: str) -> Document:
     """One policy for all pods of a namespace: its own pods, scrapes, and the callers above."""
-    rules: list[Document] = [{"from": [{"podSelector": {}}, from_namespace(MONITORING)]}]
+    rules: list[Document] = [{"from": [{"podSelector": {}}, from_namespace("monitoring")]}]
     if callers.api:
         rules.append(
             {
-                "from": [{"ipBlock": {"cidr": network}}, from_namespace(KUBE_SYSTEM)],
+                "from": [{"ipBlock": {"cidr": network}}, from_namespace("kube-system")],
                 "ports": [port(number) for number in callers.api],
             }
         )

@@ -20,7 +20,7 @@ from stacks.clouds import CLOUDS
 from stacks.driver_installer import daemonset
 from stacks.isolation import PLATFORM, ingress_policy
 from stacks.manifests import AUTOSCALING, address, manifest
-from stacks.services.objects import GPU_TAINT
+from stacks.services.objects import GPU_TOLERATION
 from stacks.storage import DISK, storage_classes
 
 DRA_NAMESPACE = "dra-driver-nvidia-gpu"
@@ -111,7 +111,7 @@ class Platform(Stack):
         """Of GPU nodes: their own taint, and those of the pools."""
         taints = [taint for pool in self.plan.cluster.pools for taint in pool.taints]
         own = [{"key": taint.key, "operator": "Exists", "effect": taint.effect} for taint in taints]
-        return [GPU_TAINT, *own]
+        return [GPU_TOLERATION, *own]
 
     def dra(self, after: list[builder.Element]) -> None:
         """The NVIDIA DRA driver and what it leans on. Never a device plugin: a GPU must have one owner."""

@@ -93,7 +93,7 @@ def documents(plan: Plan) -> list[Document]:
     made = [*gateway(plan), *namespace_policies(namespace)]
     for name in sorted({service.service_account for service in services}):
         owner = next(service for service in services if service.service_account == name)
-        made.append(service_account(owner, namespace, {}))
+        made.append(service_account(owner, namespace))
     if staged:
         scripts = {path.name: path.read_text("utf-8") for path in sorted(SCRIPTS.glob("*.py"))}
         made.append(named("ConfigMap", "v1", FETCH, namespace, data=scripts))

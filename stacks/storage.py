@@ -10,7 +10,8 @@ from typing import Any
 from stacks.base import Plan
 from stacks.clouds import CLOUDS
 from stacks.manifests import Document
-from stacks.services.documents import named
+from stacks.services.documents import filled, named
+from stacks.services.objects import UID
 
 DISK = "mpctl-disk"
 SHARED = "mpctl-shared"
@@ -32,16 +33,13 @@ def storage_classes(plan: Plan, volume: str) -> list[Document]:
 
 
 def storage_class(name: str, facts: Any, volume: str) -> Document:
-    parameters = {
-        key: volume if value == "{volume}" else value for key, value in facts["parameters"].items()
-    }
     return named(
         "StorageClass",
         "storage.k8s.io/v1",
         name,
         None,
         provisioner=facts["provisioner"],
-        parameters=parameters,
+        parameters=filled(facts["parameters"], {"volume": volume, "uid": str(UID)}),
         # A disk is made where its first pod lands. Shared models are slow to fetch again, so they outlive a claim.
         volumeBindingMode="WaitForFirstConsumer",
         reclaimPolicy="Retain" if name == SHARED else "Delete",

@@ -9,12 +9,12 @@ creation.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from constructs import Construct
 
+from infra.aws.network import ExistingNetwork, Network
 from infra.builder import Element, data, resource
-from infra.pools import EFFECTS, GPU_TAINT, timeouts
+from infra.pools import PoolPlan, timeouts
 from mpctl.errors import InputError
 
 GPU_IMAGE = "AL2023_x86_64_NVIDIA"
@@ -36,59 +36,40 @@ NOT_REPAIRED = {
     "min_repair_wait_time_mins": 10,
     "repair_action": "NoAction",
 }
-DRAIN_LIMIT_S = (
-    15 * 60
-)  # of a version update; a group that is deleted or replaced gets about five minutes
+# Of a version update; a group that is deleted or replaced gets about five minutes.
+DRAIN_LIMIT_S = 15 * 60
 LONGEST_PREFIX = 37  # of a node group's name (aws provider, node_group_name_prefix)
-
-
-@dataclass(frozen=True)
-class PoolPlan:
-    """Settings of a node pool."""
-
-    name: str
-    machine: str
-    disk_gb: int
-    minimum: int
-    desired: int
-    maximum: int
-    subnets: Sequence[str]
-    gpu: bool
-    capacity: str = "ON_DEMAND"
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: Sequence[Mapping[str, str]] = ()
-    reservation: str | None = None  # a Capacity Block, which decides machine and market
-    on_demand_reservation: str | None = None
-    image_release: str | None = None  # of the node image; None: the newest, read at every plan
-    surge: bool = True
-    drain_s: int = 0  # of the slowest pod
-    disk_key: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class Pools(Construct):
     """The node groups of one cluster."""
 
     def __init__(
-        self, scope: Construct, cluster: Element, role: Element, ready: Sequence[Element]
+        self,
+        scope: Construct,
+        cluster: Element,
+        role: Element,
+        network: Network | ExistingNetwork,
+        ready: Sequence[Element],
     ) -> None:
         super().__init__(scope, "pools")
         self.cluster = cluster
         self.role = role
+        self.network = network
         self.ready = ready
         self._releases: dict[str, str] = {}
 
     def add(self, plan: PoolPlan) -> Element:
-        if plan.gpu and plan.minimum < 1:
+        if plan.gpus and plan.minimum < 1:
             raise InputError(
                 f"pool {plan.name} may not shrink to zero nodes on EKS: without a running node there is no "
                 "ResourceSlice, and cluster-autoscaler cannot tell that a new node would satisfy a claim",
                 field="minNodeCount",
                 hint="set minNodeCount: 1",
             )
-        name = plan.name.replace("-", "_")
-        reserved = plan.reservation or plan.on_demand_reservation
-        block = {"market_type": "capacity-block"} if plan.reservation else None
+        name, reserved = plan.address, plan.capacity_block or plan.reservation
+        block = {"market_type": "capacity-block"} if plan.capacity_block else None
+        subnets = [self.network.subnets[zone] for zone in plan.zones] or self.network.fixed
         template = resource(
             self,
             "aws_launch_template",
@@ -102,7 +83,7 @@ class Pools(Construct):
                     "ebs": {
                         "volume_size": plan.disk_gb,
                         "volume_type": "gp3",
-                        **({"throughput": GPU_DISK_MB_S} if plan.gpu else {}),
+                        **({"throughput": GPU_DISK_MB_S} if plan.gpus else {}),
                         "encrypted": "true",  # with the account's key for EBS, or the given one
                         **({"kms_key_id": plan.disk_key} if plan.disk_key else {}),
                         "delete_on_termination": "true",
@@ -116,7 +97,7 @@ class Pools(Construct):
                 "http_put_response_hop_limit": 1,
             },
             instance_market_options=block,
-            instance_type=plan.machine if plan.reservation else None,
+            instance_type=plan.machine if plan.capacity_block else None,
             capacity_reservation_specification=(
                 {"capacity_reservation_target": {"capacity_reservation_id": reserved}}
                 if reserved
@@ -128,11 +109,7 @@ class Pools(Construct):
                 for kind in ("instance", "volume")
             ],
         )
-        taints = [
-            {"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]}
-            for t in plan.taints
-        ]
-        image = GPU_IMAGE if plan.gpu else SYSTEM_IMAGE
+        image = GPU_IMAGE if plan.gpus else SYSTEM_IMAGE
         return resource(
             self,
             "aws_eks_node_group",
@@ -145,15 +122,15 @@ class Pools(Construct):
             version=self.cluster["version"],
             release_version=plan.image_release or self.release(image),
             node_role_arn=self.role["arn"],
-            subnet_ids=list(plan.subnets),
+            subnet_ids=[subnet["id"] for subnet in subnets],
             ami_type=image,
-            capacity_type="CAPACITY_BLOCK" if plan.reservation else plan.capacity,
-            instance_types=None if plan.reservation else [plan.machine],
-            labels={**(PRESENT if plan.gpu else {}), **plan.labels},
-            taint=[*([GPU_TAINT] if plan.gpu else []), *taints] or None,
+            capacity_type="CAPACITY_BLOCK" if block else "SPOT" if plan.spot else "ON_DEMAND",
+            instance_types=None if block else [plan.machine],
+            labels={**(PRESENT if plan.gpus else {}), **plan.labels},
+            taint=plan.all_taints or None,
             scaling_config={
                 "min_size": plan.minimum,
-                "desired_size": plan.desired,
+                "desired_size": plan.initial,
                 "max_size": plan.maximum,
             },
             # By default EKS adds nodes before it drains old ones, for which there must be quota; MINIMAL drains first.
@@ -163,7 +140,7 @@ class Pools(Construct):
             },
             node_repair_config={
                 "enabled": True,
-                **({"node_repair_config_overrides": [NOT_REPAIRED]} if plan.gpu else {}),
+                **({"node_repair_config_overrides": [NOT_REPAIRED]} if plan.gpus else {}),
             },
             launch_template={"id": template["id"], "version": template["latest_version"]},
             timeouts=timeouts(plan.maximum, plan.drain_s, DRAIN_LIMIT_S),

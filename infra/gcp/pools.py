@@ -11,12 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from constructs import Construct
 
 from infra.builder import Element, resource
-from infra.pools import EFFECTS, GPU_TAINT, timeouts
+from infra.pools import PoolPlan, timeouts
 
 GPU_LABELS = {
     "gke-no-default-nvidia-gpu-device-plugin": "true",
@@ -37,47 +36,51 @@ REPLACING = (
 REPLACING_WHERE_SET = ("gcfs_config",)
 
 
-@dataclass(frozen=True)
-class PoolPlan:
-    """Settings of a node pool; ``accelerator`` and ``gpus`` are None and 0 for a system pool."""
+class Pools(Construct):
+    """The node pools of one cluster."""
 
-    name: str
-    machine: str
-    disk_gb: int
-    minimum: int
-    maximum: int
-    initial: int
-    zones: Sequence[str]
-    accelerator: str | None = None
-    gpus: int = 0
-    spot: bool = False
-    secure_boot: bool = True
-    image_streaming: bool = False
-    disk_type: str = "pd-balanced"
-    location_policy: str = "BALANCED"
-    surge: bool = True
-    drain_s: int = 0  # of the slowest pod
-    disk_key: str | None = None
-    reservation: str | None = None
-    flex_start: bool = False
-    labels: Mapping[str, str] = field(default_factory=dict)
-    taints: Sequence[Mapping[str, str]] = ()
-    resource_labels: Mapping[str, str] = field(default_factory=dict)
+    def __init__(
+        self, scope: Construct, cluster: Element, account: Element, ready: Sequence[Element]
+    ) -> None:
+        super().__init__(scope, "pools")
+        self.cluster = cluster
+        self.account = account
+        self.ready = ready
+
+    def add(self, plan: PoolPlan) -> Element:
+        """Add a pool that scales between its limits over all its zones together."""
+        config = node_config(plan, self.account)
+        return resource(
+            self,
+            "google_container_node_pool",
+            plan.address,
+            name=pool_name(plan, config),
+            cluster=self.cluster["id"],
+            node_locations=list(plan.zones) or None,
+            initial_node_count=0 if plan.flex_start else per_zone(plan.initial, plan.zones),
+            autoscaling={
+                "total_min_node_count": plan.minimum,
+                "total_max_node_count": plan.maximum,
+                "location_policy": "ANY" if plan.flex_start else plan.location_policy,
+            },
+            management={"auto_repair": not plan.flex_start, "auto_upgrade": True},
+            # A spare node first, so that a service with one GPU moves instead of ending. Without quota for it an
+            # upgrade would wait for a node that never comes; then the old node goes first.
+            upgrade_settings=SPARE_FIRST if plan.surge and not plan.reservation else OLD_FIRST,
+            node_config=config,
+            timeouts=timeouts(plan.maximum, plan.drain_s, DRAIN_LIMIT_S),
+            depends_on=self.ready,
+            # The autoscaler owns the count; GKE adds its own taint and labels to what was declared.
+            lifecycle={
+                "create_before_destroy": True,
+                "ignore_changes": ["initial_node_count", "node_config[0].resource_labels"],
+            },
+        )
 
 
-def node_pool(
-    scope: Construct,
-    cluster: Element,
-    account: Element,
-    plan: PoolPlan,
-    after: Sequence[Element] = (),
-) -> Element:
-    """Add a pool that scales between its limits over all its zones together."""
-    gpu = plan.accelerator is not None
-    taints = [
-        {"key": t["key"], "value": t["value"], "effect": EFFECTS[t["effect"]]} for t in plan.taints
-    ]
-    config = {
+def node_config(plan: PoolPlan, account: Element) -> dict[str, object]:
+    """The machines of a pool."""
+    config: dict[str, object] = {
         "machine_type": plan.machine,
         "disk_size_gb": plan.disk_gb,
         "disk_type": plan.disk_type,
@@ -85,10 +88,10 @@ def node_pool(
         "service_account": account["email"],
         "oauth_scopes": ["https://www.googleapis.com/auth/cloud-platform"],
         "spot": plan.spot,
-        "labels": {**(GPU_LABELS if gpu else {}), **plan.labels},
+        "labels": {**(GPU_LABELS if plan.gpus else {}), **plan.labels},
         # GKE adds the taint to GPU nodes by itself; written out, so that no version of GKE leaves the pool open.
-        "taint": [*([GPU_TAINT] if gpu else []), *taints],
-        "resource_labels": dict(plan.resource_labels),
+        "taint": plan.all_taints,
+        "resource_labels": dict(plan.tags),
         "metadata": {"disable-legacy-endpoints": "true"},
         "workload_metadata_config": {"mode": "GKE_METADATA"},
         "shielded_instance_config": {
@@ -113,7 +116,7 @@ def node_pool(
         config["gcfs_config"] = {"enabled": True}
     if plan.disk_key:
         config["boot_disk_kms_key"] = plan.disk_key
-    if gpu:
+    if plan.gpus:
         config["guest_accelerator"] = [
             {
                 "type": plan.accelerator,
@@ -121,32 +124,7 @@ def node_pool(
                 "gpu_driver_installation_config": {"gpu_driver_version": "INSTALLATION_DISABLED"},
             }
         ]
-    return resource(
-        scope,
-        "google_container_node_pool",
-        plan.name.replace("-", "_"),
-        name=pool_name(plan, config),
-        cluster=cluster["id"],
-        node_locations=list(plan.zones) or None,
-        initial_node_count=0 if plan.flex_start else per_zone(plan.initial, plan.zones),
-        autoscaling={
-            "total_min_node_count": plan.minimum,
-            "total_max_node_count": plan.maximum,
-            "location_policy": "ANY" if plan.flex_start else plan.location_policy,
-        },
-        management={"auto_repair": not plan.flex_start, "auto_upgrade": True},
-        # A spare node first, so that a service with one GPU moves instead of ending. Without quota for it an upgrade
-        # would wait for a node that never comes; then the old node goes first.
-        upgrade_settings=SPARE_FIRST if plan.surge and not plan.reservation else OLD_FIRST,
-        node_config=config,
-        timeouts=timeouts(plan.maximum, plan.drain_s, DRAIN_LIMIT_S),
-        depends_on=after,
-        # The autoscaler owns the count; GKE adds its own taint and labels to what was declared.
-        lifecycle={
-            "create_before_destroy": True,
-            "ignore_changes": ["initial_node_count", "node_config[0].resource_labels"],
-        },
-    )
+    return config
 
 
 def pool_name(plan: PoolPlan, config: Mapping[str, object]) -> str:

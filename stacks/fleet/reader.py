@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from infra.pools import EFFECTS
 from mpctl.errors import InputError
 from mpctl.yaml_lines import Node, documents
 from stacks.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Taint
@@ -19,7 +20,6 @@ PROVIDERS = ("EKS", "GKE")
 # Modelplane knows these too; we say so instead of calling them a typing error.
 OTHERS = ("AKS", "Nebius", "Vultr", "Existing")
 MACHINE = {"EKS": "instanceType", "GKE": "machineType"}
-EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 # GKE's rule for clusters and pools (Kubernetes Engine API, Cluster.name), kept on EKS as well: the names of roles,
 # service accounts and Terraform addresses are made from them.
@@ -146,10 +146,8 @@ def read_cluster(node: Node, classes: Mapping[str, InferenceClass]) -> Inference
     if not pools:
         raise spec.error("nodePools", "a cluster needs at least one GPU pool")
     unique(pools)
-    version = (
-        where.text("kubernetesVersion", pattern=VERSION, what='a minor version such as "1.35"')
-        if where.has("kubernetesVersion")
-        else None
+    version = where.maybe(
+        "kubernetesVersion", pattern=VERSION, what='a minor version such as "1.35"'
     )
     result = InferenceCluster(
         name=name,
@@ -253,7 +251,9 @@ def capacity_block(node: Node, provider: str) -> str | None:
 
 def read_taint(node: Node) -> Taint:
     result = Taint(
-        node.text("key"), node.text("value", "", pattern=r".*"), node.choice("effect", EFFECTS)
+        node.text("key"),
+        node.text("value", "", pattern=r".*"),
+        node.choice("effect", tuple(EFFECTS)),
     )
     node.done()
     return result

@@ -14,9 +14,8 @@ from typing import Any
 import yaml
 
 from infra.aws.network import ENDPOINTS
-from infra.gcp.pools import ZONES_OF_A_REGION
 from stacks.base import Plan
-from stacks.cluster import SYSTEM_DISK_GB
+from stacks.cluster import SYSTEM_DISK_GB, system_nodes
 
 HOURS_A_MONTH = 730  # 365 * 24 / 12
 
@@ -48,7 +47,7 @@ def costs(plan: Plan) -> tuple[Cost, ...]:
     disk_hour = table["disk_gb_month"] / HOURS_A_MONTH
     system = settings.system
     machine = system.eks_machine if eks else system.gke_machine
-    first = system.minimum if eks else max(system.minimum, min(ZONES_OF_A_REGION, system.maximum))
+    first = system_nodes(plan)
     disks = first * SYSTEM_DISK_GB + settings.monitoring.storage_gb
     disks_at_most = system.maximum * SYSTEM_DISK_GB + settings.monitoring.storage_gb
     made = [Cost("control plane", table["control_plane_hour"], table["control_plane_hour"])]

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stacks.services.documents import named
-from stacks.services.objects import Document
+from stacks.services.documents import Document, named, written
 from stacks.settings.gateway import Gateway
 
 API = "gateway.networking.k8s.io/v1"
 ENVOY = "gateway.envoyproxy.io/v1alpha1"
-PROXIES = "envoy-gateway-system"
-PROXY = {"app.kubernetes.io/component": "proxy", "app.kubernetes.io/managed-by": "envoy-gateway"}
-# What rules and panels read of an Envoy's thousands of series; `upstream_cx_destroy_remote_with_active_rq` are answers
-# that an engine broke off, `upstream_rq_timeout` those that the route's timeout cut.
-KEPT = "envoy_cluster_upstream_(rq_xx|rq_timeout|rq_completed|cx_destroy_remote_with_active_rq)"
-# Seconds in which load balancers see that a node has no ready proxy: 6 checks each 10 s on AWS, 3 each 8 s on Google.
-NOTICED_S = 60
-PROBE_S = 5  # period of the proxies' readiness probe, set by the controller
-CONTROLLER = "gateway.envoyproxy.io/gatewayclass-controller"
 
 
 def gateway_documents(
@@ -36,87 +26,22 @@ def gateway_documents(
     spec: Document = {"gatewayClassName": "envoy", "listeners": [listener(settings, serving)]}
     if annotations:
         spec["infrastructure"] = {"annotations": dict(annotations)}
-    place = {"group": "gateway.envoyproxy.io", "kind": "EnvoyProxy", "name": "envoy"}
-    kind: Document = {
-        "controllerName": CONTROLLER,
-        "parametersRef": {**place, "namespace": PROXIES},
-    }
+    proxies = written("proxies", replicas=settings.replicas, answer_s=answer_s)
+    if envoy:
+        deployment = proxies["spec"]["provider"]["kubernetes"]["envoyDeployment"]
+        deployment["container"]["image"] = envoy
     made = [
-        proxies(settings.replicas, answer_s, envoy),
-        named("GatewayClass", API, "envoy", None, spec=kind),
+        proxies,
+        written("gateway_class"),
         named("Gateway", API, name, namespace, spec=spec),
-        idle_policy(name, namespace, answer_s),
-        scrapes(),
+        written("idle_policy", name=name, namespace=namespace, answer_s=answer_s),
+        written("scrapes"),
     ]
     if settings.tls and settings.tls.issuer:
         made.append(certificate(settings, namespace))
     if settings.authenticated:
         made.append(security_policy(settings, name, namespace))
     return made
-
-
-def proxies(replicas: int, answer_s: int, image: str | None) -> Document:
-    """The proxies, which the controller makes itself: no chart renders them. One that ends first finishes its answers:
-    the controller makes the pod's grace period 300 s longer than the drain. *image* is None for the controller's own.
-    """
-    spread = {
-        "maxSkew": 1,
-        "labelSelector": {"matchLabels": PROXY},
-        # Nodes that a drain has cordoned, and those of GPUs, are no places to spread over.
-        "nodeTaintsPolicy": "Honor",
-        "matchLabelKeys": ["pod-template-hash"],
-    }
-    places = (
-        ("topology.kubernetes.io/zone", "ScheduleAnyway"),
-        ("kubernetes.io/hostname", "DoNotSchedule"),
-    )
-    # A proxy that drains takes new connections until the load balancers have noticed.
-    probe = {"failureThreshold": NOTICED_S // PROBE_S}
-    patch = {
-        "spec": {"template": {"spec": {"containers": [{"name": "envoy", "readinessProbe": probe}]}}}
-    }
-    deployment: Document = {
-        "replicas": replicas,
-        "container": {"resources": {"requests": {"cpu": "500m", "memory": "512Mi"}}},
-        "pod": {
-            "topologySpreadConstraints": [
-                {**spread, "topologyKey": key, "whenUnsatisfiable": otherwise}
-                for key, otherwise in places
-            ]
-        },
-        "patch": {"type": "StrategicMerge", "value": patch},
-    }
-    if image:
-        deployment["container"]["image"] = image
-    objects = {"envoyDeployment": deployment, "envoyPDB": {"maxUnavailable": 1}}
-    spec = {
-        "provider": {"type": "Kubernetes", "kubernetes": objects},
-        "shutdown": {"drainTimeout": f"{answer_s}s", "minDrainDuration": f"{NOTICED_S}s"},
-    }
-    return named("EnvoyProxy", ENVOY, "envoy", PROXIES, spec=spec)
-
-
-def scrapes() -> Document:
-    """Scrapes of the proxies. Series of KServe's routes get the names of namespace and service that all rules use."""
-    route = "httproute/([^/]+)/(.+?)(?:-predictor)?/rule/.*"
-    names = [
-        {
-            "sourceLabels": ["envoy_cluster_name"],
-            "regex": route,
-            "targetLabel": label,
-            "replacement": group,
-        }
-        for label, group in (("namespace", "$1"), ("inference_service", "$2"))
-    ]
-    kept = {"action": "keep", "sourceLabels": ["__name__"], "regex": KEPT}
-    endpoint = {
-        "port": "metrics",
-        "path": "/stats/prometheus",
-        "interval": "30s",
-        "metricRelabelings": [kept, *names],
-    }
-    spec = {"selector": {"matchLabels": PROXY}, "podMetricsEndpoints": [endpoint]}
-    return named("PodMonitor", "monitoring.coreos.com/v1", "gateway", PROXIES, spec=spec)
 
 
 def listener(settings: Gateway, serving: str) -> Document:
@@ -158,21 +83,6 @@ def certificate(settings: Gateway, namespace: str) -> Document:
         "privateKey": {"rotationPolicy": "Always"},
     }
     return named("Certificate", "cert-manager.io/v1", "gateway", namespace, spec=spec)
-
-
-def idle_policy(name: str, namespace: str, answer_s: int) -> Document:
-    """A stream may be silent for as long as an answer may take (Envoy's default is 5 minutes), and keep-alive packets
-    keep its connection in the tables of load balancers that forget silent ones (350 s on AWS, 10 minutes on Google).
-    A connection without a request is closed before clients count on it (Go keeps one for 90 s): a proxy drains until
-    the last is closed, which is an hour later by default.
-    """
-    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}
-    spec = {
-        "targetRefs": [target],
-        "timeout": {"http": {"streamIdleTimeout": f"{answer_s}s", "idleTimeout": "120s"}},
-        "tcpKeepalive": {"idleTime": "60s", "interval": "30s", "probes": 3},
-    }
-    return named("ClientTrafficPolicy", ENVOY, "long-answers", namespace, spec=spec)
 
 
 def security_policy(settings: Gateway, name: str, namespace: str) -> Document:

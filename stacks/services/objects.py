@@ -8,46 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from typing import Any
 
-from mpctl.methods.preflight.drain import (
-    SHUTDOWN_TIMEOUT_SINCE,
-    sleeping_hook,
-    waiting_hook,
-)
+from mpctl.methods.preflight.drain import SHUTDOWN_TIMEOUT_SINCE, sleeping_hook, waiting_hook
 from mpctl.methods.versions import parse_version
 from mpctl.staging.kserve_storage import OLDEST, SEVERAL_IMAGES
-from stacks.services.documents import CONTAINER_SECURITY, named
+from stacks.services.documents import Document, objects, written
 from stacks.services.values import VOLUME, Service, drain_of, end_s
 
-Document = dict[str, Any]
-
-UID = 10001  # above the users of any node; fetching, serving and the model volume agree on it
-GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+UID: int = objects()["pod_security"]["runAsUser"]  # of every pod that reads or writes models
+GPU_TOLERATION = objects()["gpu_toleration"]
 MODELS = "models"  # the name of the shared volume claim
-ENGINE_CPUS, ENGINE_MEMORY_GIB = (
-    6,
-    24,
-)  # limits where no machine is known: three quarters of 8 CPUs and 32 GiB
+# Limits where no machine is known: three quarters of 8 CPUs and 32 GiB.
+ENGINE_CPUS, ENGINE_MEMORY_GIB = 6, 24
 TOKEN = "/var/run/secrets/mpctl"
 FETCH = "fetch-model"  # the ConfigMap with the download script
-POD_SECURITY = {
-    "runAsNonRoot": True,
-    "runAsUser": UID,
-    "runAsGroup": UID,
-    "fsGroup": UID,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
-# vLLM writes compiled graphs and tokenizer caches; a user without a passwd entry needs a name for them
-# (torch asks getpass).
-ENGINE_ENV = {
-    "HOME": "/cache",
-    "USER": "vllm",
-    "VLLM_CACHE_ROOT": "/cache/vllm",
-    "HF_HOME": "/cache/hf",
-    "TRITON_CACHE_DIR": "/cache/triton",
-}
 
 
 def kserve_floor(service: Service) -> tuple[tuple[int, int], str]:
@@ -72,38 +46,26 @@ def require_kserve(service: Service, version: str) -> None:
 
 def claim_template(service: Service, namespace: str) -> Document:
     """One GPU request per pod, chosen by the service's CEL selectors."""
-    exactly: Document = {
-        "deviceClassName": service.device_class,
-        "allocationMode": "ExactCount",
-        "count": service.gpus,
-    }
+    made = written(
+        "claim_template",
+        name=service.name,
+        namespace=namespace,
+        device_class=service.device_class,
+        gpus=service.gpus,
+    )
     if service.selectors:
-        exactly["selectors"] = [
+        (request,) = made["spec"]["spec"]["devices"]["requests"]
+        request["exactly"]["selectors"] = [
             {"cel": {"expression": expression}} for expression in service.selectors
         ]
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-    return named(
-        "ResourceClaimTemplate",
-        "resource.k8s.io/v1",
-        f"{service.name}-gpu",
-        namespace,
-        spec={"spec": spec},
-    )
+    return made
 
 
-def service_account(service: Service, namespace: str, annotations: Mapping[str, str]) -> Document:
+def service_account(service: Service, namespace: str) -> Document:
     """The identity of fetching and serving. KServe finds the Hugging Face token through the account's
     secrets.
     """
-    made = named(
-        "ServiceAccount",
-        "v1",
-        service.service_account,
-        namespace,
-        automountServiceAccountToken=False,
-    )
-    if annotations:
-        made["metadata"]["annotations"] = dict(annotations)
+    made = written("service_account", name=service.service_account, namespace=namespace)
     if service.token_secret:
         made["secrets"] = [{"name": service.token_secret}]
     return made
@@ -120,12 +82,13 @@ def models_claim(
         if service.staging == "pvc"
         for artifact in service.artifacts
     )
-    spec = {
-        "accessModes": ["ReadWriteMany" if shared else "ReadWriteOnce"],
-        "storageClassName": storage_class,
-        "resources": {"requests": {"storage": gibibytes(size)}},
-    }
-    return named("PersistentVolumeClaim", "v1", MODELS, namespace, spec=spec)
+    return written(
+        "models_claim",
+        namespace=namespace,
+        mode="ReadWriteMany" if shared else "ReadWriteOnce",
+        storage_class=storage_class,
+        size=gibibytes(size),
+    )
 
 
 def gibibytes(size: int) -> str:
@@ -142,56 +105,29 @@ def fetch_job(service: Service, namespace: str, image: str, *, shared: bool) -> 
     """Download every artifact of *service*; the name carries a digest, because a Job's template cannot
     change.
     """
-    container: Document = {
-        "name": "fetch",
-        "image": image,
-        "imagePullPolicy": "Always",
-        "command": ["python3", "/opt/fetch/fetch_model.py"],
-        "args": [f"{a.uri}@{a.revision}={a.folder}" for a in service.artifacts],
-        "workingDir": "/models",
-        "env": [
-            {"name": "PYTHONUNBUFFERED", "value": "1"},
-            {"name": "FETCH_INTO", "value": "/models"},
-        ],
-        "resources": {
-            "requests": {"cpu": "1", "memory": "512Mi"},
-            "limits": {"cpu": "2", "memory": "1Gi"},
-        },
-        "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": [
-            {"name": "models", "mountPath": "/models"},
-            {"name": "script", "mountPath": "/opt/fetch", "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},
-        ],
-    }
-    volumes: list[Document] = [
-        {"name": "models", "persistentVolumeClaim": {"claimName": MODELS}},
-        {"name": "script", "configMap": {"name": FETCH}},
-        {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
-    ]
+    job = written(
+        "fetch_job",
+        name=service.name,
+        namespace=namespace,
+        service_account=service.service_account,
+        image=image,
+        args=[f"{a.uri}@{a.revision}={a.folder}" for a in service.artifacts],
+    )
+    pod = job["spec"]["template"]["spec"]
     if service.token_secret:
         # A file, not a variable: variables show up in dumps and in every child process.
+        (container,) = pod["containers"]
         container["env"].append({"name": "HF_TOKEN_FILE", "value": f"{TOKEN}/HF_TOKEN"})
         container["volumeMounts"].append({"name": "token", "mountPath": TOKEN, "readOnly": True})
-        volumes.append(
-            {"name": "token", "secret": {"secretName": service.token_secret, "defaultMode": 0o440}}
-        )
-    pod: Document = {
-        "restartPolicy": "OnFailure",
-        "serviceAccountName": service.service_account,
-        "automountServiceAccountToken": False,
-        "securityContext": POD_SECURITY,
-        "containers": [container],
-        "volumes": volumes,
-    }
+        secret = {"secretName": service.token_secret, "defaultMode": 0o440}
+        pod["volumes"].append({"name": "token", "secret": secret})
     if not shared:
         # A volume of one node has to be born on the node that serves.
         pod["nodeSelector"] = {"nvidia.com/gpu.present": "true"}
-        pod["tolerations"] = [GPU_TAINT]
-    template = {"metadata": {"labels": {"app.kubernetes.io/name": FETCH}}, "spec": pod}
-    spec = {"backoffLimit": 6, "activeDeadlineSeconds": 4 * 3600, "template": template}
-    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:8]
-    return named("Job", "batch/v1", f"fetch-{service.name}-{digest}", namespace, spec=spec)
+        pod["tolerations"] = [GPU_TOLERATION]
+    digest = hashlib.sha256(json.dumps(job["spec"], sort_keys=True).encode()).hexdigest()[:8]
+    job["metadata"]["name"] += f"-{digest}"
+    return job
 
 
 def storage_uris(service: Service) -> list[Document]:
@@ -212,62 +148,24 @@ def storage_uris(service: Service) -> list[Document]:
 def inference_service(service: Service, namespace: str) -> Document:
     """The KServe object that the other objects were made for. `mpctl rollout` owns it after its creation."""
     ends, hook = ending(service)
-    mounts = [{"name": "cache", "mountPath": "/cache"}, {"name": "tmp", "mountPath": "/tmp"}]
-    probe = {"httpGet": {"path": "/health", "port": 8080}}
     cpus, memory = service.cpus or ENGINE_CPUS, service.memory_gib or ENGINE_MEMORY_GIB
-    model: Document = {
-        "modelFormat": {"name": "vLLM"},
-        "runtime": "kserve-vllmserver",
-        "image": service.image,
-        # The built-in runtime gives port, served name and a memory-backed /dev/shm; the last --model wins
-        # over its own.
-        "args": [f"--model={service.path(service.target)}", *service.args, *ends],
-        "lifecycle": {"preStop": hook},
-        "env": [{"name": key, "value": value} for key, value in ENGINE_ENV.items()],
-        "resources": {
-            "requests": {
-                "cpu": str(max(1, cpus * 2 // 3)),
-                "memory": f"{max(1, memory * 2 // 3)}Gi",
-            },
-            "limits": {"cpu": str(cpus), "memory": f"{memory}Gi"},
-            "claims": [{"name": "gpu"}],
-        },
-        "securityContext": CONTAINER_SECURITY,
-        # Model loading takes minutes: 60 x 30 s before the first liveness check, as the built-in runtime
-        # has it.
-        "startupProbe": {**probe, "periodSeconds": 30, "failureThreshold": 60},
-        "readinessProbe": {**probe, "periodSeconds": 10, "timeoutSeconds": 5},
-        "livenessProbe": {**probe, "periodSeconds": 15, "timeoutSeconds": 5, "failureThreshold": 8},
-        "volumeMounts": mounts,
-    }
-    predictor: Document = {
-        "serviceAccountName": service.service_account,
-        "automountServiceAccountToken": False,
-        "minReplicas": service.autoscaling.minimum,
-        "timeout": service.timeout_s,
-        "terminationGracePeriodSeconds": end_s(service),
-        "securityContext": POD_SECURITY,
-        "tolerations": [GPU_TAINT],
-        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": f"{service.name}-gpu"}],
-        "storageUris": storage_uris(service),
-        "model": model,
-        "volumes": [
-            {"name": "cache", "emptyDir": {"sizeLimit": "20Gi"}},
-            {"name": "tmp", "emptyDir": {"sizeLimit": "2Gi"}},
-        ],
-    }
-    made = named(
-        "InferenceService",
-        "serving.kserve.io/v1beta1",
-        service.name,
-        namespace,
-        spec={"predictor": predictor},
+    return written(
+        "inference_service",
+        name=service.name,
+        namespace=namespace,
+        service_account=service.service_account,
+        minimum=service.autoscaling.minimum,
+        timeout_s=service.timeout_s,
+        end_s=end_s(service),
+        storage_uris=storage_uris(service),
+        image=service.image,
+        args=[f"--model={service.path(service.target)}", *service.args, *ends],
+        hook=hook,
+        cpus=str(max(1, cpus * 2 // 3)),
+        memory=f"{max(1, memory * 2 // 3)}Gi",
+        most_cpus=str(cpus),
+        most_memory=f"{memory}Gi",
     )
-    made["metadata"]["annotations"] = {
-        "serving.kserve.io/deploymentMode": "Standard",
-        "serving.kserve.io/autoscalerClass": "external",
-    }
-    return made
 
 
 def ending(service: Service) -> tuple[list[str], Document]:
@@ -284,22 +182,12 @@ def ending(service: Service) -> tuple[list[str], Document]:
     return [f"--shutdown-timeout={service.drain_s}"], sleeping_hook()
 
 
-def disruption_budget(service: Service, namespace: str) -> Document:
-    """Evictions take one pod of the service at a time. A single replica may be evicted: with ``minAvailable: 1`` no
-    node that runs one could ever be drained.
-    """
-    pods = {"matchLabels": {"serving.kserve.io/inferenceservice": service.name}}
-    spec = {"maxUnavailable": 1, "selector": pods, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    return named(
-        "PodDisruptionBudget", "policy/v1", f"{service.name}-predictor", namespace, spec=spec
-    )
-
-
 def service_documents(
     service: Service, namespace: str, image: str, *, shared: bool
 ) -> list[Document]:
-    """Return the objects that must exist beside the KServe object."""
-    made = [claim_template(service, namespace), disruption_budget(service, namespace)]
+    """Return the objects that must exist next to the KServe object."""
+    budget = written("disruption_budget", name=service.name, namespace=namespace)
+    made = [claim_template(service, namespace), budget]
     if service.staging == "pvc":
         made.append(fetch_job(service, namespace, image, shared=shared))
     return made

@@ -252,11 +252,9 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         gpu_driver=gpu.maybe("gke_driver"),
         spare_nodes=gpu.number("spare_nodes", 0, low=0, high=100),
         image_streaming=gpu.value("image_streaming", bool, False),
-        eks_image=gpu.text(
+        eks_image=gpu.maybe(
             "eks_image", pattern=RELEASE, what="an image release such as 1.35.2-20261023"
-        )
-        if gpu.has("eks_image")
-        else None,
+        ),
         downloader_memory=serving.text(
             "downloader_memory",
             DOWNLOADER_MEMORY,
@@ -307,12 +305,8 @@ def disk_keys(node: Node) -> DiskKeys:
     eks = r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/\S+"
     gke = r"projects/[^/]+/locations/[^/]+/keyRings/[^/]+/cryptoKeys/[^/]+"
     keys = DiskKeys(
-        node.text("eks_disk_key", pattern=eks, what="the ARN of a KMS key")
-        if node.has("eks_disk_key")
-        else None,
-        node.text("gke_disk_key", pattern=gke, what="projects/.../cryptoKeys/NAME")
-        if node.has("gke_disk_key")
-        else None,
+        node.maybe("eks_disk_key", pattern=eks, what="the ARN of a KMS key"),
+        node.maybe("gke_disk_key", pattern=gke, what="projects/.../cryptoKeys/NAME"),
         node.texts("eks_model_keys"),
     )
     for key in keys.eks_models:

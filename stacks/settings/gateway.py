@@ -54,13 +54,9 @@ def read_gateway(node: Node, *, public: bool) -> Gateway:
     """
     auth = node.node("auth")
     gateway = Gateway(
-        domain=node.text("domain", pattern=DOMAIN, what="a domain such as models.mycompany.com")
-        if node.has("domain")
-        else None,
+        domain=node.maybe("domain", pattern=DOMAIN, what="a domain such as models.mycompany.com"),
         tls=read_tls(node.node("tls")) if node.has("tls") else None,
-        api_keys=auth.text("api_keys", pattern=NAME, what="the name of a Secret")
-        if auth.has("api_keys")
-        else None,
+        api_keys=auth.maybe("api_keys", pattern=NAME, what="the name of a Secret"),
         jwt=read_jwt(auth.node("jwt")) if auth.has("jwt") else None,
         namespaces=node.texts("namespaces"),
         public=public,
@@ -88,11 +84,7 @@ def read_tls(node: Node) -> Tls:
         raise node.error(
             "secret", "exactly one of secret and issuer", "name a TLS Secret, or a ClusterIssuer"
         )
-    issuer = (
-        node.text("issuer", pattern=NAME, what="the name of a ClusterIssuer")
-        if node.has("issuer")
-        else None
-    )
+    issuer = node.maybe("issuer", pattern=NAME, what="the name of a ClusterIssuer")
     tls = Tls(node.text("secret", "gateway-tls", pattern=NAME, what="the name of a Secret"), issuer)
     node.done()
     return tls

@@ -93,11 +93,9 @@ def read_mirror(node: Node) -> Mirror:
     inner.done()
     mirror = Mirror(
         registries=registries,
-        charts=node.text(
+        charts=node.maybe(
             "charts", pattern=rf"oci://{PREFIX}", what="an OCI folder such as oci://registry/charts"
-        )
-        if node.has("charts")
-        else None,
+        ),
         digests={
             full(image): digest
             for image, digest in node.mapping(

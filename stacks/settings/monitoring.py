@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mpctl.yaml_lines import Node
 
-SECRET = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+SECRET = {"pattern": r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", "what": "the name of a Secret"}
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,10 @@ def read_monitoring(node: Node) -> Monitoring:
     stores = []
     for store in node.nodes("remote_write"):
         url = store.text("url", pattern=r"https?://\S+", what="an address")
-        stores.append(RemoteWrite(url, secret(store, "token_secret")))
+        stores.append(RemoteWrite(url, store.maybe("token_secret", **SECRET)))
         store.done()
     return Monitoring(
-        secret(node, "alertmanager_secret"),
+        node.maybe("alertmanager_secret", **SECRET),
         node.number("storage_gb", 50, low=10, high=16_000),
         tuple(stores),
     )
-
-
-def secret(node: Node, name: str) -> str | None:
-    """The name of a Secret, where one is given."""
-    node.maybe(name)
-    return node.text(name, pattern=SECRET, what="the name of a Secret") if node.has(name) else None

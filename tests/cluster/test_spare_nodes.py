@@ -1,8 +1,10 @@
 """Spare GPU nodes of the stacks, by the real scheduler: an engine takes one, and its pod waits for another."""
 
-from stacks.services.spare import NAME, spare_nodes
+from stacks.services.spare import spare_nodes
 
 from .objects import CONTAINERS
+
+NAME = "spare-gpu-node"
 
 
 def test_an_engine_takes_the_node_of_a_spare_pod(cluster, namespace):

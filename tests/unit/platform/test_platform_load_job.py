@@ -15,7 +15,7 @@ from mpctl.platform.kubernetes.load_job.job_manifest import (
     load_job,
     pod_problem,
 )
-from stacks.services.isolation import LOAD_PODS
+from stacks.services.isolation import namespace_policies
 
 POD = {
     "metadata": {
@@ -84,7 +84,9 @@ def test_it_runs_where_the_serving_pod_may():
 
 def test_the_stacks_network_policy_lets_its_pods_out():
     labels = made()["spec"]["template"]["metadata"]["labels"]
-    assert LOAD_PODS.items() <= labels.items()
+    policies = {policy["metadata"]["name"]: policy for policy in namespace_policies("inference")}
+    selector = policies["allow-load"]["spec"]["podSelector"]
+    assert selector["matchLabels"].items() <= labels.items()
 
 
 def test_it_takes_no_gpu_no_volume_no_secret_and_no_service_account():
