@@ -12,12 +12,13 @@ import html
 import io
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mpctl.formatting import estimate, milliseconds, ratio, share
-from mpctl.json_types import Json, JsonView
+from mpctl.json_types import JsonView
+from mpctl.packaged import packaged
 from mpctl.report.values import CellReport, outcome_word, printable, title_of
 from mpctl.stats.confidence import Interval
 
@@ -25,46 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas
 
 
-# The light palette of the page, on which plots are drawn in either theme.
-INK = {
-    "text": "#1c2330",
-    "muted": "#5b6577",
-    "grid": "#dfe3ea",
-    "baseline": "#7a8699",
-    "candidate": "#2f5fd0",
-    "good": "#1c7a4a",
-    "bad": "#b3362b",
-    "unsure": "#8a6100",
-    "surface": "#ffffff",
-}
+_FILE = packaged(__package__, "style.yaml")
+INK: Mapping[str, str] = _FILE["ink"]
 _DPI = 72  # one SVG unit is one CSS pixel
-_STYLE: Json = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "mpctl",
-    "font.family": "DejaVu Sans",  # comes with matplotlib; wider than what pages use, so nothing overlaps
-    "font.size": 12,
-    "text.color": INK["text"],
-    "axes.edgecolor": INK["grid"],
-    "axes.labelcolor": INK["muted"],
-    "axes.labelsize": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "axes.axisbelow": True,
-    "grid.color": INK["grid"],
-    "grid.linewidth": 0.8,
-    "xtick.color": INK["grid"],
-    "ytick.color": INK["grid"],
-    "xtick.labelcolor": INK["muted"],
-    "ytick.labelcolor": INK["muted"],
-    "xtick.labelsize": 11,
-    "ytick.labelsize": 11,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "path.simplify": True,
-    "axes.unicode_minus": True,
-}
 
 
 @contextmanager
@@ -107,7 +71,7 @@ def write(figure: Canvas, name: str, alternative: str) -> str:
 def _style() -> Any:
     import matplotlib as mpl
 
-    style: Any = _STYLE  # its keys are a Literal of three hundred names
+    style: Any = _FILE["style"]  # its keys are a Literal of three hundred names
     return mpl.rc_context(style)
 
 

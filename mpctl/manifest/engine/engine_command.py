@@ -13,29 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from mpctl.packaged import packaged
+
 SPECULATIVE = "--speculative-config"
 
-ALIASES: Mapping[str, str] = MappingProxyType({
-    "-sc": SPECULATIVE, "-tp": "--tensor-parallel-size", "-pp": "--pipeline-parallel-size",
-    "-dp": "--data-parallel-size", "-dpn": "--data-parallel-rank", "-dpr": "--data-parallel-start-rank",
-    "-dpl": "--data-parallel-size-local", "-dpa": "--data-parallel-address", "-dpp": "--data-parallel-rpc-port",
-    "-dpb": "--data-parallel-backend", "-dph": "--data-parallel-hybrid-lb", "-dpe": "--data-parallel-external-lb",
-    "-dpm": "--data-parallel-multi-port-external-lb", "-dcp": "--decode-context-parallel-size",
-    "-pcp": "--prefill-context-parallel-size", "-ep": "--enable-expert-parallel", "-q": "--quantization",
-    "-n": "--nnodes", "-r": "--node-rank", "-O": "--optimization-level", "-cc": "--compilation-config",
-    "-ac": "--attention-config", "-dc": "--diffusion-config", "-asc": "--api-server-count",
-})  # fmt: skip
+_FLAGS = packaged(__package__, "flags.yaml")
+ALIASES: Mapping[str, str] = MappingProxyType(_FLAGS["aliases"])
 
 # Flags that take no value, of every release that methods are known of; tests/contracts compare them with vLLM's parser.
 BOOLEANS = frozenset(Path(__file__).with_name("switches.txt").read_text("utf-8").split())
 
-# Flags that take every word up to the next flag.
-_MANY = frozenset((
-    "--served-model-name", "--allowed-media-domains", "--logits-processors", "--ignore-patterns", "--lora-modules",
-    "--middleware", "--api-key", "--kv-cache-dtype-skip-layers", "--lora-target-modules",
-    "--collect-detailed-traces", "--cudagraph-capture-sizes", "--numa-bind-nodes", "--numa-bind-cpus",
-    "--cpu-offload-params", "--offload-params", "--sleep-preserve-parameter-names",
-))  # fmt: skip
+_MANY = frozenset(_FLAGS["many"])  # take every word up to the next flag
 
 _NUMBER = re.compile(r"-(\d+|\d*\.\d+)")
 

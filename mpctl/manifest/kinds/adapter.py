@@ -13,6 +13,7 @@ from mpctl.errors import InputError
 from mpctl.manifest.service import ManifestSource, Origin, Service
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Document, Mapping, resolve
+from mpctl.packaged import packaged
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,10 @@ def service_at(root: View, kind: str, text: str, source: ManifestSource) -> Serv
     )
 
 
+# By the kind of an object that serves vLLM and is not read: what can be done instead.
+_UNSUPPORTED: dict[str, str] = packaged(__package__, "unsupported.yaml")
+
+
 def no_service(roots: Sequence[View], file: str, supported: str) -> InputError:
     """The error for a file without a service; the kinds in it are named, with what can be done for them."""
     kinds = sorted({kind for root in roots if (kind := _identity(root)[0])})
@@ -107,44 +112,3 @@ def no_service(roots: Sequence[View], file: str, supported: str) -> InputError:
     return InputError(
         f"no served model in this file{holds}", file=file, hint=f"{hint} (docs/reference/kinds.md)"
     )
-
-
-_VALUES = "edit the setting where the operator takes engine arguments"
-_RAY = "set speculative_config in engine_kwargs of the llm_configs that your application builds"
-
-_SHARED = (
-    "it is shared by services; put the setting into the InferenceService, or name --shared-runtime"
-)
-
-# Kinds that serve vLLM and are not read, each with what can be done instead.
-_UNSUPPORTED = {
-    "ServingRuntime": _SHARED,
-    "ClusterServingRuntime": _SHARED,
-    "RayService": _RAY,
-    "RayCluster": _RAY,
-    "RayJob": _RAY,
-    "Workspace": "KAITO: a preset with its ConfigMap (inference.config) is read; change other pods by hand",
-    "NIMService": "NVIDIA's image starts the engine; set NIM_SPECDEC_* or its arguments in spec.env and spec.args",
-    "NIMCache": "it only downloads a model; change the NIMService",
-    "ModelServing": f"{_VALUES} (Kthena: spec.template.roles)",
-    "ModelBooster": f"{_VALUES} (Kthena: spec.backend.workers)",
-    "RayClusterFleet": f"{_VALUES} (AIBrix: spec.template.spec)",
-    "LLMInferenceServiceConfig": "it is shared by services; put the setting into the LLMInferenceService, or name "
-    "--shared-runtime",
-    "Model": f"{_VALUES} (KubeAI: spec.args), or render its Helm values with --values",
-    "StormService": f"{_VALUES} (spec.template.spec.roles)",
-    "RoleBasedGroup": f"{_VALUES} (spec.roles)",
-    "Playground": f"{_VALUES} (spec.backendRuntimeConfig.args)",
-    "BackendRuntime": "its arguments are shared by every service that uses it; change them there",
-    "TrainedModel": "it only loads a model into an InferenceService; change the InferenceService",
-    "InferenceGraph": "it only routes to InferenceServices; change those",
-    "InferencePool": "it only selects pods; change the workload that makes them",
-    "Pod": "a Pod cannot be changed in place; put it into a Deployment",
-    "ReplicaSet": "change the Deployment that makes it",
-    "Job": "a Job serves no traffic",
-    "DaemonSet": "one engine per node cannot be measured side by side; change its arguments by hand",
-    "HelmRelease": "render its values with --values and --chart-key",
-    "Application": "change the manifests or the Helm values of its source",
-    "Template": "process the OpenShift Template first",
-    "Kustomization": "build it first",
-}
