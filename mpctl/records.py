@@ -12,6 +12,8 @@ from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+
 from mpctl.errors import MpctlError
 from mpctl.json_types import Json
 
@@ -59,7 +61,6 @@ class Record:
 
 def encode(value: Any) -> Json:
     """Return the fields of a dataclass as a JSON object."""
-    import msgspec
 
     def written(name: str, form: _Form) -> Any:
         field = getattr(value, name)
@@ -115,8 +116,6 @@ def _fields_of(kind: Any) -> tuple[_Field, ...]:
 
 
 def _decode(field: _Field, value: Any) -> Any:
-    import msgspec
-
     kinds = get_args(field.kind) if get_origin(field.kind) in (Union, UnionType) else (field.kind,)
     read = field.form.read or next(
         (kind.from_record for kind in kinds if hasattr(kind, "from_record")), None

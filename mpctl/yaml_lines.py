@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.constructor import DuplicateKeyError, RoundTripConstructor
@@ -193,8 +194,6 @@ class Node:
         Raises:
             InputError: a field is unknown, missing, of another type or outside its limits.
         """
-        import msgspec
-
         try:
             return msgspec.convert(_without_nulls(self.body), kind)
         except msgspec.ValidationError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from pathlib import Path
 
@@ -25,8 +26,6 @@ def read_file(path: str, subject: str) -> str:
 
 def _nearest(missing: Path) -> str:
     """The hint for a file that does not exist: one with a similar name beside it, or where it was looked for."""
-    import difflib
-
     if not missing.parent.is_dir():
         return f"create the directory {missing.parent.absolute()}, or name another file"
     names = (entry.name for entry in missing.parent.iterdir() if entry.is_file())

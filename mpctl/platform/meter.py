@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.calibration import Pace, calibrate, requests_for
@@ -257,8 +258,6 @@ def _metrics(endpoint: Endpoint) -> str:
 
 def is_here(endpoint: Endpoint) -> bool:
     """Return whether the endpoint is on this machine's loopback."""
-    from urllib.parse import urlsplit
-
     return urlsplit(endpoint.base_url).hostname in ("127.0.0.1", "localhost", "::1")
 
 

@@ -12,6 +12,7 @@ import html
 import io
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -314,8 +315,6 @@ def _name(label: str, width: float) -> str:
 
 def _wrapped(label: str, width: float) -> str:
     """A longer label on up to two lines where there is little room."""
-    import textwrap
-
     room = 18 if width < 500 else 40
     return "\n".join(
         _name(line, width) for line in textwrap.wrap(label, room, max_lines=2, placeholder="…")

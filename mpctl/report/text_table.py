@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Sequence
 
 from mpctl import formatting
@@ -126,8 +127,6 @@ def argument_lines(baseline: Sequence[str], candidate: Sequence[str]) -> Json:
 
 
 def _by_flag(argv: Sequence[str]) -> list[str]:
-    import shlex
-
     lines: list[list[str]] = []
     for argument in argv:
         if argument.startswith("-") or not lines:

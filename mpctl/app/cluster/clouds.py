@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 
+import yaml
+
 from mpctl.app.environment_requests import ConnectRequest
 from mpctl.cloud.managed_cluster import open_cloud, parse_cluster
 from mpctl.errors import InputError
@@ -21,8 +23,6 @@ def kubeconfig(request: ConnectRequest) -> str:
         InputError: the request names no cluster.
         NotPermitted: the cloud knows no credentials, or they may not read the cluster.
     """
-    import yaml
-
     cluster = parse_cluster(request.cluster)
     endpoint = open_cloud(cluster, profile=request.profile).endpoint()
     name = request.context or cluster.short

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,8 +41,6 @@ def require_method(name: str | None, field: str) -> None:
     """
     if name is None or name in METHODS:
         return
-    import difflib
-
     near = difflib.get_close_matches(name, list(METHODS), n=1)
     hint = f"did you mean {near[0]}?" if near else f"methods: {', '.join(METHODS)}"
     raise InputError(f"unknown method {name!r}", field=field, hint=hint)

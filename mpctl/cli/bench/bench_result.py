@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from mpctl.cli.context import CliContext
 from mpctl.cli.figures import comparison_tables
 from mpctl.cli.printer import columns, paragraph
+from mpctl.experiment.arm import ArmSummary, tail_of
+from mpctl.experiment.block import BASELINE, CANDIDATE
+from mpctl.experiment.run import Run
+from mpctl.formatting import milliseconds, number
+from mpctl.gate.analysis import Analysis
+from mpctl.gate.verdict import Verdict
 from mpctl.json_types import Json
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mpctl.experiment.arm import ArmSummary
-    from mpctl.experiment.run import Run
-    from mpctl.gate.analysis import Analysis
-    from mpctl.gate.verdict import Verdict
-    from mpctl.report.values import Deciding
+from mpctl.report import deciding, gate_rows, measurement_record, tail_text
+from mpctl.report.values import Deciding
 
 _ONE_ARM = (
     "TRAFFIC",
@@ -39,8 +38,6 @@ def emit_measurement(
     file: str | None = None,
 ) -> None:
     """Print a measurement; ``verdict`` is None for one arm, ``file`` the file it was written to."""
-    from mpctl.report import deciding
-
     decision_hint = (
         deciding(run, verdict, context.again(verdict.repeats) if file else "")
         if verdict is not None
@@ -61,8 +58,6 @@ def _record(
     file: str | None,
     decision_hint: Deciding | None,
 ) -> Json:
-    from mpctl.report import measurement_record
-
     return {
         "metadata": {"name": run.id, "createdAt": run.created, "by": run.who, "file": file},
         "status": measurement_record(analysis.cells, verdict, decision_hint),
@@ -72,9 +67,6 @@ def _record(
 def _lines(
     run: Run, analysis: Analysis, verdict: Verdict | None, decision_hint: Deciding | None
 ) -> Iterator[str]:
-    from mpctl.experiment.block import BASELINE, CANDIDATE
-    from mpctl.report import gate_rows
-
     if verdict is None:
         yield columns([_ONE_ARM, *(_row(run, c.cell.label, c.baseline) for c in analysis.cells)])
         return
@@ -89,10 +81,6 @@ def _lines(
 
 
 def _row(run: Run, label: str, arm: ArmSummary) -> list[str]:
-    from mpctl.experiment.arm import tail_of
-    from mpctl.formatting import milliseconds, number
-    from mpctl.report import tail_text
-
     conditions = run.arms.get(arm.arm)
     argv = conditions.argv if conditions else ()
     window, e2e = arm.window, arm.e2e

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import yaml
+
 from mpctl.app.change import Change
 from mpctl.cli.printer import columns
 from mpctl.staging.modes import StagingPlan
@@ -35,8 +37,6 @@ def _explained(change: Change, plan: StagingPlan) -> Iterator[str]:
     if plan.recipe:
         yield f"\nContainerfile of {plan.image}:\n\n{plan.recipe.rstrip()}"
     if plan.documents:
-        import yaml
-
         yield f"\nto apply:\n\n{yaml.safe_dump_all(plan.documents, sort_keys=False).rstrip()}"
     if diff := change.diff():
         yield f"\nthe change to the service:\n\n{diff}"

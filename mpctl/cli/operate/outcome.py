@@ -10,7 +10,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.figures import comparison_tables, rules_table
 from mpctl.cli.printer import columns
 from mpctl.gate.analysis import Comparison
-from mpctl.report import operation_record, plan_record
+from mpctl.report import deciding, operation_record, plan_record
 from mpctl.report.values import Deciding
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
@@ -52,8 +52,6 @@ def conclude(context: CliContext, outcome: OperationOutcome) -> None:
 
 def _deciding(context: CliContext, outcome: OperationOutcome) -> Deciding | None:
     """The rollout that would probably decide an undecided one."""
-    from mpctl.report import deciding
-
     if outcome.run is None or outcome.verdict is None:
         return None
     return deciding(outcome.run, outcome.verdict, context.again(outcome.verdict.repeats))

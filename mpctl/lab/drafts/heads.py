@@ -6,8 +6,10 @@ from typing import Any, Protocol
 
 from mpctl import annex
 from mpctl.app.session.base import Source
+from mpctl.app.session.cluster import ClusterSession
 from mpctl.lab.drafts.card import Card
 from mpctl.lab.drafts.order import TrainingOrder
+from mpctl.lab.training_job.trainer import JobTrainer
 
 
 class TrainedHeads(Protocol):
@@ -28,11 +30,7 @@ class TrainedHeads(Protocol):
 
 def heads_of(source: Source) -> TrainedHeads | None:
     """The heads of a service; None where none can be trained."""
-    from mpctl.app.session.cluster import ClusterSession
-
     if isinstance(source, ClusterSession):
-        from mpctl.lab.training_job.trainer import JobTrainer
-
         return JobTrainer(
             source.client, source.namespace, source.name, lambda _order: (), source.console.warn
         )

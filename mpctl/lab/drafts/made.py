@@ -14,6 +14,7 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.prompt_files import Prompt
 from mpctl.lab.drafts.card import CARD_FILE, Card, Target, card_of
 from mpctl.lab.drafts.heads import TrainedHeads, heads_of
+from mpctl.lab.in_engine.heads import weights_digest
 from mpctl.manifest import Service
 from mpctl.methods import Finding
 from mpctl.platform.checkpoints import Directory, read_json
@@ -103,8 +104,6 @@ def _read_card(path: Path) -> Card:
 
 def served_target(source: Source, service: Service) -> Target:
     """Return the model that the engine loads; with the digest of its weights where they lie on this machine."""
-    from mpctl.lab.in_engine.heads import weights_digest
-
     model = source.target_of(service) or ""
     folder = source.folder(model)
     revision = str(service.command.get("revision") or "")

@@ -10,10 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from mpctl import commands
 from mpctl.app.session.base import Session, interruptible
+from mpctl.app.session.cluster import ClusterSession
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
 from mpctl.experiment.prompt_files import Prompt
 from mpctl.json_types import Json
@@ -34,13 +35,19 @@ from mpctl.lab.drafts.order import (
 )
 from mpctl.lab.drafts.requests import DraftCardRequest, DraftTrainRequest
 from mpctl.lab.drafts.training_plan import read_prompts, trained_method
+from mpctl.lab.in_engine.heads import UNKNOWN, licence_of, weights_digest
+from mpctl.lab.training_job.manifest import (
+    JobForm,
+    Volume,
+    serving_image,
+    stage_commands,
+    training_objects,
+)
+from mpctl.lab.training_job.trainer import JobTrainer
 from mpctl.methods import METHODS, Spec, from_config
 from mpctl.rollout.operation import operations, withdrawn
 from mpctl.rollout.plan import Kind
 from mpctl.watch.refresh import UNKNOWN_LICENCE
-
-if TYPE_CHECKING:
-    from mpctl.app.session.cluster import ClusterSession
 
 _POLL_S = 5.0
 
@@ -299,8 +306,6 @@ def write_card(head: str, request: DraftCardRequest) -> Path:
     Raises:
         InputError: the folder holds no weights or has a card, or the request cannot be used.
     """
-    from mpctl.lab.in_engine.heads import licence_of, weights_digest
-
     weights = Path(head).expanduser().absolute()
     file, digest = card_file(weights), weights_digest(weights)
     if not digest:
@@ -401,8 +406,6 @@ def require_licences(session: Session, request: DraftTrainRequest, order: Traini
 def _unknown_licences(session: Session, order: TrainingOrder) -> str:
     """Describe the weights that the head derives from and whose README.md, as far as it is on this machine, names no
     licence; empty where all do."""
-    from mpctl.lab.in_engine.heads import UNKNOWN, licence_of
-
     origins = {
         "target": order.target.model,
         **({"start head": order.start.head} if order.start else {}),
@@ -422,8 +425,6 @@ def _unknown_licences(session: Session, order: TrainingOrder) -> str:
 def running_trainings(sessions: Sequence[Session]) -> tuple[str, ...]:
     """Describe the trainings of a service that are not over; none where the caller may not read Jobs, or of several
     services, each of which would be asked for."""
-    from mpctl.app.session.cluster import ClusterSession
-
     for session in sessions if len(sessions) == 1 else ():
         if isinstance(session, ClusterSession):
             with suppress(NotPermitted):
@@ -448,8 +449,6 @@ class ServiceTraining:
 
 def open_training(session: Session, request: DraftTrainRequest | None = None) -> ServiceTraining:
     """Return the trainer of a service; ``request``: the settings of a run, None to read or delete alone."""
-    from mpctl.app.session.cluster import ClusterSession
-
     if isinstance(session, ClusterSession):
         return open_cluster_training(session, request)
     trainer = local_heads(session)
@@ -469,15 +468,6 @@ def open_cluster_training(
     session: ClusterSession, request: DraftTrainRequest | None = None
 ) -> ServiceTraining:
     """Return the trainer of a service in a cluster; ``request``: the Job's settings, None to read or delete alone."""
-    from mpctl.lab.training_job.manifest import (
-        JobForm,
-        Volume,
-        serving_image,
-        stage_commands,
-        training_objects,
-    )
-    from mpctl.lab.training_job.trainer import JobTrainer
-
     asked = request or DraftTrainRequest()
 
     def pod() -> Any:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import yaml
+
 from mpctl.errors import InputError
 from mpctl.manifest.documents import load
 from mpctl.manifest.draft_storage import VOLUME
@@ -73,8 +75,6 @@ def _edited(text: str, config: Mapping[str, JsonValue] | None) -> str:
 
 def documents_of(text: str) -> list[Any]:
     """The data of a text's documents; the text itself where it is no YAML."""
-    import yaml
-
     try:
         return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError:

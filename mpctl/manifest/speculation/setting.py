@@ -17,6 +17,7 @@ from mpctl.errors import InputError
 from mpctl.json_types import Json, JsonView
 from mpctl.manifest.engine.engine_command import SPECULATIVE, Flag, parse
 from mpctl.manifest.engine.locate import Engine
+from mpctl.methods import from_config
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 Style: TypeAlias = Literal["json", "dotted"]
@@ -235,8 +236,6 @@ def same(first: JsonValue, second: JsonValue) -> bool:
 def needs_both_ends(config: Mapping[str, JsonValue] | None) -> bool:
     """Return whether prefill and decode pods need a setting alike: its draft has KV cache of its own, which NIXL
     transfers too (vLLM 0.32.0, nixl/base_worker.py: the number of KV layers must match)."""
-    from mpctl.methods import from_config
-
     if config is None:
         return False
     settings: Json = dict(config)

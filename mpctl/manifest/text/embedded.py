@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from mpctl.errors import InputError
 from mpctl.manifest.text.list_items import Cut, eol_of, line_start
 from mpctl.manifest.text.scalar import pieces
@@ -31,8 +33,6 @@ class Embedded:
         Raises:
             InputError: another reader of YAML refuses it.
         """
-        import yaml
-
         try:
             return yaml.safe_load(self.holder.text())
         except (yaml.YAMLError, ValueError) as error:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import (
@@ -326,8 +327,6 @@ def dump(record: abc.Mapping[str, Any]) -> str:
 
     Pure ASCII, since readers and writers of YAML disagree on what may stand unescaped.
     """
-    import yaml
-
     text: str = yaml.safe_dump(
         dict(record), sort_keys=True, default_flow_style=False, width=2**31, allow_unicode=False
     )

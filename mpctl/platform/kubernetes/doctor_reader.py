@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -211,8 +212,6 @@ def _denied(
 
 def _with_schema(client: Client, facts: ClusterFacts) -> ClusterFacts:
     """Ask for KServe's schema (0.7 MB) only where nothing smaller tells its version."""
-    from dataclasses import replace
-
     if kserve_version(facts)[0] is not None or "v1beta1" not in facts.groups.get(kinds.SERVING, ()):
         return facts
     try:

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from string import Template
 from typing import Any, Unpack
 
+import yaml
+
 from mpctl.errors import InputError
 from mpctl.json_types import Json
 from mpctl.packaged import packaged
@@ -222,7 +224,6 @@ def _granted(
 
 def to_yaml(documents: Sequence[Json]) -> str:
     """A YAML text for ``kubectl apply -f -``."""
-    import yaml
 
     class Plain(yaml.SafeDumper):
         """The same list twice is written twice: kubectl reads anchors, people do not."""

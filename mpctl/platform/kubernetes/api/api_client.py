@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode
 
+import urllib3
+
 from mpctl import commands
 from mpctl.errors import InputError, MpctlError
 from mpctl.json_types import Json, JsonView
@@ -243,8 +245,6 @@ class Client:
             "timeoutSeconds": str(max(1, round(timeout_s))),
         }
         response = self._stream(kind.path(namespace), query, timeout_s + _WATCH_GRACE_S)
-        import urllib3
-
         try:
             if response.status != 200:
                 raise CannotWatch(f"answer {response.status}")
@@ -468,8 +468,6 @@ class Client:
         Raises:
             MpctlError: it can never be answered: the server's address or its certificates cannot be used.
         """
-        import urllib3
-
         headers = self._headers()
         if content_type:
             headers["Content-Type"] = content_type
@@ -523,8 +521,6 @@ class Client:
         Raises:
             CannotWatch: there is no answer.
         """
-        import urllib3
-
         with self._lock:
             self.reads += 1
         try:
@@ -540,8 +536,6 @@ class Client:
             raise CannotWatch(str(error)) from error
 
     def _headers(self) -> urllib3.HTTPHeaderDict:
-        import urllib3
-
         refresh: Callable[[Configuration], None] | None = self.configuration.refresh_api_key_hook
         if refresh is not None:
             refresh(self.configuration)  # a credential plugin's token that ran out
@@ -600,8 +594,6 @@ def _call(verb: str, kind: ObjectKind, body: Json) -> Call:
 
 def _no_answer_reason(error: Exception, timeout_s: float) -> str:
     """Return why no answer came, as the system says it."""
-    import urllib3
-
     cause = error.__cause__
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror.lower()

@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from mpctl import commands
 from mpctl.errors import InputError, NotPermitted
 from mpctl.json_types import Json, JsonView
@@ -81,8 +83,6 @@ def _read(file: str) -> Json:
     Raises:
         InputError: not readable, or not a kubeconfig.
     """
-    import yaml
-
     try:
         record = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:

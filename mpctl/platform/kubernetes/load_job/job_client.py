@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from secrets import token_hex
 
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.block import LoadResult
@@ -53,8 +54,6 @@ class JobClient:
     ) -> SentBlock:
         """Send a block from the Job's pod; one of the same key to the same engine is read again. The counters are read
         in the pod, right around the block. If the pod is lost, the Job is deleted."""
-        from secrets import token_hex
-
         address = endpoint.inside or endpoint.base_url
         name = (
             hashlib.sha256(f"{order.key}\n{address}".encode()).hexdigest()[:20]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from mpctl.json_types import JsonView
 from mpctl.platform.kubernetes.api.replies import condition, conditions
@@ -175,8 +176,6 @@ def is_ready(pod: JsonView) -> bool:
 
 def is_draining(pod: JsonView) -> bool:
     """Return whether the pod stops and its grace period, which ends at its deletionTimestamp, is not over yet."""
-    from datetime import UTC, datetime
-
     ends = pod["metadata"].get("deletionTimestamp")
     return ends is not None and datetime.fromisoformat(
         str(ends).replace("Z", "+00:00")
@@ -274,8 +273,6 @@ def _restarts(pod: JsonView) -> int:
 
 def cold_start_s(pod: JsonView) -> float | None:
     """Seconds from a pod's creation to its readiness, None when it was never ready."""
-    from datetime import datetime
-
     ready = condition(pod, "Ready")
     if ready.get("status") != "True" or _restarts(pod):
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 from mpctl import commands
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.counters import CounterError, Counters, samples
@@ -167,8 +169,6 @@ class EngineReader:
         reference = (entry.get("valueFrom") or {}).get("secretKeyRef")
         if not reference:
             return str(entry.get("value") or "")
-        import base64
-
         secret = self._client.require(SECRET, reference["name"], self._namespace)
         try:
             return base64.b64decode((secret.get("data") or {}).get(reference["key"], "")).decode()

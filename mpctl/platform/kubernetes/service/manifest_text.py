@@ -15,6 +15,8 @@ import json
 from collections.abc import Iterable
 from functools import lru_cache
 
+import yaml
+
 from mpctl.errors import InputError, Refused
 from mpctl.json_types import Json, JsonView
 from mpctl.manifest.text.yaml_tree import dump
@@ -85,8 +87,6 @@ def object_of(text: str) -> Json:
     Raises:
         InputError: not a kind of service.
     """
-    import yaml
-
     try:
         record = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:

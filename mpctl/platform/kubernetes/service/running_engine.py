@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable
 from functools import lru_cache
 
+import yaml
+
 from mpctl.errors import InputError
 from mpctl.json_types import Json
 from mpctl.manifest import Service, load_one
@@ -79,8 +81,6 @@ def edited(
     edit: Callable[[Service], Service] | None = None,
 ) -> str:
     """The text of ``isvc`` with another speculative setting, as the editor spells it; ``edit`` changes its storage."""
-    import yaml
-
     before = read_service(isvc, runtime)
     if edit is not None:
         before = edit(before)
@@ -118,8 +118,6 @@ def candidate_manifest(text: str, name: str) -> str:
         InputError: the service is of another kind, which has no candidate.
         Refused: its pods take a claim by name, which two pods would share.
     """
-    import yaml
-
     documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
     isvc = next(
         (d for d in documents if d.get("kind") in SHAPES and d["metadata"]["name"] == name), None
