@@ -195,7 +195,9 @@ def test_an_operator_writes_objects_of_mpctl_alone(namespace, as_oscar):
     )
     # The API server takes up one policy after the other, so each attack is tried until its policy is in force.
     for name, attack in ATTACKS.items():
-        namespace.client.wait(f"{name} is refused", lambda: policy in tried(as_oscar, attack))
+        namespace.client.wait(
+            f"{name} is refused", lambda attack=attack: policy in tried(as_oscar, attack)
+        )
     for harmless in (config_map("mpctl-demo-ledger-0"), job()):
         assert tried(as_oscar, harmless) == ""
 
