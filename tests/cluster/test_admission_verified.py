@@ -59,7 +59,7 @@ def test_a_setting_changes_only_to_what_a_verdict_verified(
     (tmp_path / "policy.yaml").write_text(ANY_SPEED)
     cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
     namespace.deploy(CONTAINERS)
-    mpctl.environment |= {"MPCTL_SIGN_WITH": "key.pem", "MPCTL_BUNDLE": "verdict.intoto.jsonl"}
+    mpctl.environment.update(MPCTL_SIGN_WITH="key.pem", MPCTL_BUNDLE="verdict.intoto.jsonl")
     mpctl("rollout", "--spec", "ngram", "--policy", "policy.yaml", *QUICK)
     (container,) = namespace.client.get("isvc", "demo")["spec"]["predictor"]["containers"]
     (promoted,) = [word for word in container["args"] if "spec" in word]
