@@ -42,7 +42,7 @@ _FORMATS: dict[str, Callable[[MeasuredReport], str]] = {
     "json": lambda measured: _document(measured, "json"),
     "yaml": lambda measured: _document(measured, "yaml"),
 }
-_ENDINGS = {".html": "html", ".htm": "html", ".md": "md", ".json": "json", ".yaml": "yaml"}
+_ENDINGS = {f".{name}": name for name in _FORMATS}
 
 
 _SIGNED = "attestation"

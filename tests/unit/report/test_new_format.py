@@ -7,13 +7,14 @@ from pathlib import Path
 from package_copy import PackageCopy
 
 RUN = Path(__file__).parents[2] / "data" / "run-demo.json.gz"
-ROW = """_FORMATS = {
-    "txt": _Format(lambda made: made.report.sentence + "\\n", (".txt",)),"""
+HEAD = "_FORMATS: dict[str, Callable[[MeasuredReport], str]] = {"
+ROW = f"""{HEAD}
+    "txt": lambda made: made.report.sentence + "\\n","""
 
 
 def test_a_new_format_is_one_row(tmp_path):
     copy = PackageCopy(tmp_path)
-    copy.edit("cli/inspect/report.py", "_FORMATS = {", ROW)
+    copy.edit("cli/inspect/report.py", HEAD, ROW)
     program = (
         f"from mpctl.cli.main import main; import sys; sys.argv = {['mpctl', 'report', str(RUN)]!r}"
     )
