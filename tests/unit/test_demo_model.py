@@ -115,6 +115,33 @@ def test_what_the_model_with_tools_was_taught_is_valid_for_every_built_in_reques
     assert len(asks) > 100
 
 
+def test_the_enlarged_model_computes_what_the_model_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.syspath_prepend(str(DEMO))
+    enlarge = importlib.import_module("enlarge")
+    large = enlarge.Dimensions(hidden=512, inner=1024, layers=5, heads=16, kv_heads=4, head=128)
+    enlarge.enlarge(MODEL, tmp_path, large)
+    ids = torch.randint(3, 1000, (2, 60), generator=torch.Generator().manual_seed(0))
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    with torch.no_grad():
+        small, same = (load(path, dtype=torch.float32)(ids).logits for path in (MODEL, tmp_path))
+    assert json.loads((tmp_path / "config.json").read_text())["num_hidden_layers"] == 5
+    assert torch.allclose(small, same, atol=2e-3)
+
+
+def test_a_model_is_enlarged_by_a_power_of_two_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DEMO))
+    enlarge = importlib.import_module("enlarge")
+    config = json.loads((MODEL / "config.json").read_text(encoding="utf-8"))
+    small = enlarge.Dimensions.of(config)
+    large = enlarge.Dimensions(hidden=384, inner=1024, layers=5, heads=16, kv_heads=4, head=128)
+    with pytest.raises(SystemExit, match="no enlargement"):
+        enlarge.Enlarged(small, large)
+
+
 def test_the_head_has_the_shapes_of_the_target() -> None:
     target, head = (
         json.loads((DEMO / name / "config.json").read_text(encoding="utf-8"))
