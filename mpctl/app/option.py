@@ -150,21 +150,6 @@ class AboveZero:
         return Numbers(whole=False, least=0, above=True).parse([value])[0]
 
 
-class Percentage:
-    """``10%`` or ``10`` as the share 0.1; at least 1 %, at most 90 %."""
-
-    name = "percentage"
-
-    def parse(self, value: Any) -> float:
-        try:
-            share = float(str(value).strip().removesuffix("%")) / 100
-        except ValueError:
-            share = 0.0
-        if not 0.01 <= share <= 0.9:
-            raise ValueError(f"{value!r} is no percentage from 1% to 90%")
-        return share
-
-
 class Contexts(Numbers):
     """``2k,8k,32768`` as tokens; k is 1024."""
 

@@ -16,7 +16,6 @@ from mpctl.app.option import (
     File,
     Names,
     Numbers,
-    Percentage,
     Percentages,
     Whole,
     group,
@@ -262,12 +261,6 @@ class MeasurementRequest:
         metavar="N",
         help="Rounds at most (default: 48, fewer of larger blocks).",
     )
-    detect: float | None = _measurement(
-        "--detect",
-        type=Percentage(),
-        metavar="PERCENT",
-        help="Choose the rounds that find so much less time per token in 9 of 10 measurements.",
-    )
     time_limit_s: float = _measurement(
         "--max-time",
         type=Duration(),
@@ -302,12 +295,6 @@ class MeasurementRequest:
         help="Gate limits, YAML (default: 'mpctl gate explain' prints them).",
     )
     limits: JsonView | None = None  # a record of the gate's limits, in place of the policy's file
-
-    def __post_init__(self) -> None:
-        if self.detect is not None and self.rounds is not None:
-            raise InputError(
-                "cannot be combined with --repeats, which it chooses", field="--detect"
-            )
 
 
 @dataclass(frozen=True)

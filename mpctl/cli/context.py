@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 _OF_ONE_MEASUREMENT = (
     "--repeats",
-    "--detect",
     "--run",
 )  # options that another measurement does not share
 

@@ -234,19 +234,6 @@ def most_rounds(workload: Workload) -> int:
     return MOST_ROUNDS if allowed is None else min(allowed, MOST_ROUNDS)
 
 
-def least_gain(
-    noise: MeasurementNoise,
-    workload: Workload,
-    policy: Policy,
-    order: ArmOrder = ArmOrder.SIDE_BY_SIDE,
-) -> float | None:
-    """Return the smallest gain, in whole percents as a share, that the workload finds with the policy's power."""
-    for percent in range(1, 91):
-        if chance_to_promote(noise, workload, policy, percent / 100, order) >= policy.power:
-            return percent / 100
-    return None
-
-
 def describe_power(
     noise: MeasurementNoise,
     workload: Workload,
@@ -268,7 +255,14 @@ def power_warning(
     policy: Policy,
     order: ArmOrder = ArmOrder.SIDE_BY_SIDE,
 ) -> str:
-    """Return :func:`describe_power` of a plan that would miss the usual gain more often than the policy allows; empty
-    for one that would notice it."""
-    chance = chance_to_promote(noise, workload, policy, USUAL_GAIN, order)
-    return "" if chance >= policy.power else describe_power(noise, workload, policy, order=order)
+    """Return :func:`describe_power` of a plan that would miss the usual gain more often than the policy allows, with
+    the rounds that would notice it; empty for a plan that will do."""
+    if chance_to_promote(noise, workload, policy, USUAL_GAIN, order) >= policy.power:
+        return ""
+    rounds = rounds_to_detect(noise, workload, policy, USUAL_GAIN, order)
+    remedy = (
+        f"no plan of {most_rounds(workload)} rounds or fewer notices it often enough: add prompts"
+        if rounds is None
+        else f"--repeats {rounds} notices it {formatting.share(policy.power, 0)} of the time"
+    )
+    return f"{describe_power(noise, workload, policy, order=order)}; {remedy}"

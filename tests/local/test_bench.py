@@ -1,7 +1,6 @@
 """``mpctl bench`` with scripted engines: the measurement, the unchanged service, and resuming after a kill."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -188,13 +187,3 @@ def test_a_search_that_finds_nothing_better_says_so_and_writes_no_spec(up):
     done = up("bench", "--tune", *configuration, *SMALL, "--write-spec", "best.json", code=5)
     assert "no configuration is better than what serves" in done.stderr
     assert not (up.directory / "best.json").exists()
-
-
-def test_a_gain_to_detect_chooses_the_rounds_by_calibration_on_the_serving_engine(up):
-    done = up(
-        "bench", "--spec", "ngram", "--detect", "50%", "--requests", "4", "--policy", up.policy()
-    )
-    (rounds,) = re.findall(
-        r"\((\d+) rounds of 4 prompts, by the noise of 2 calibration rounds\)", done.stderr
-    )
-    assert f"at most {rounds} rounds of 4 prompts" in done.stderr

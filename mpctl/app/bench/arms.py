@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mpctl.app.bench.planned_rounds import recorded_noise
+from mpctl.app.bench.recorded import recorded_noise
 from mpctl.app.bench_requests import BenchRequest, ServersRequest
 from mpctl.app.change import prepare
 from mpctl.app.change.check import Load

@@ -11,27 +11,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mpctl.app.bench.arms import Arms, open_servers, open_services
-from mpctl.app.bench.planned_rounds import (
-    CALIBRATION_ROUNDS,
-    LEAST_ROUNDS,
-    calibration_noise,
-    plan_rounds,
-)
-from mpctl.app.bench.recorded import choose_file, write_run
+from mpctl.app.bench.recorded import LEAST_ROUNDS, choose_file, write_run
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy
 from mpctl.app.planned_variants import asks_for_variants, with_variants
 from mpctl.app.planned_workload import describe_workload, read_workload_with_notes
 from mpctl.app.session.base import Place, choose_load_place, who
-from mpctl.errors import Conflict, InputError
+from mpctl.errors import Conflict
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import MeasurementNoise
+from mpctl.gate.power import MeasurementNoise, power_warning
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.json_types import Json
@@ -83,7 +77,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
         endpoints = [arms.engine_of(name).endpoint for name in running]
         workload = with_variants(workload, request.measurement, endpoints, named=arms.adapters())
     home = state_root() / "bench"
-    workload = _planned(home, console, arms, request, workload, policy)
+    _warn_of_power(home, console, arms, workload, policy)
     directory = directory_of(home, f"{arms.identity}\n{workload.digest()}")
     run_id = f"bench-{directory.name}"
     file = choose_file(request.run_file, run_id)
@@ -120,43 +114,21 @@ def policy_of(request: BenchRequest, *, speculates: bool) -> Policy:
     return Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
 
 
-def _planned(
-    home: Path,
-    console: Console,
-    arms: Arms,
-    request: BenchRequest,
-    workload: Workload,
-    policy: Policy,
-) -> Workload:
-    """Return the workload with its rounds. The noise of calibration rounds is recorded, so that the same command plans
-    the same rounds again."""
+def _warn_of_power(
+    home: Path, console: Console, arms: Arms, workload: Workload, policy: Policy
+) -> None:
+    """Say that the plan would often miss a gain, by the noise of an earlier measurement of these arms."""
     if CANDIDATE not in arms.names:
-        if request.measurement.detect is not None:
-            raise InputError(
-                "needs a candidate: one arm has no gain",
-                field="--detect",
-                hint="--spec or --candidate",
-            )
-        return workload
+        return
     file = _noise_file(home, arms)
-
-    def calibrate() -> MeasurementNoise:
-        console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the baseline, for its noise")
-        noise = calibration_noise(arms.meter, arms.engine_of(BASELINE).endpoint, workload, policy)
-        _keep_noise(home, arms, noise)
-        return noise
-
-    recorded_noise = read_json(file, hint="delete it; it is measured again")
-    if recorded_noise is None:
-        earlier_noise = arms.noise()
-    else:
-        earlier_noise = restored(
-            file, MeasurementNoise.from_record, recorded_noise, hint="delete it"
-        )
-    planned, power = plan_rounds(request.measurement, workload, policy, earlier_noise, calibrate)
-    if power:
-        console.note(power)
-    return planned
+    recorded = read_json(file, hint="delete it; it is measured again")
+    noise = (
+        arms.noise()
+        if recorded is None
+        else restored(file, MeasurementNoise.from_record, recorded, hint="delete it")
+    )
+    if noise is not None and (warning := power_warning(noise, workload, policy)):
+        console.note(warning)
 
 
 def _noise_file(home: Path, arms: Arms) -> Path:

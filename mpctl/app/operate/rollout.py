@@ -6,13 +6,7 @@ import math
 from dataclasses import replace
 
 from mpctl import annex, formatting
-from mpctl.app.bench.planned_rounds import (
-    CALIBRATION_ROUNDS,
-    calibration_noise,
-    plan_rounds,
-    recorded_noise,
-    with_unfinished_rounds,
-)
+from mpctl.app.bench.recorded import recorded_noise
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.files import read_policy
@@ -22,13 +16,13 @@ from mpctl.app.planned_variants import adapters_named, asks_for_variants, with_v
 from mpctl.app.planned_workload import read_workload_with_notes, remember_files
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session, choose_load_place
-from mpctl.errors import Conflict, InputError
+from mpctl.errors import Conflict
 from mpctl.estimate.memory import compare_with_log
 from mpctl.experiment.prompt_files import CONVERSATIONS
 from mpctl.experiment.users import USERS_LOAD, Placement, below_users_load
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import ArmOrder
-from mpctl.gate.power import MeasurementNoise
+from mpctl.gate.power import power_warning
 from mpctl.methods import METHODS
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
@@ -69,7 +63,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         request.measurement.load, session.platform.name, unfinished=unfinished
     )
     workload = _with_variants(session, request, workload, unfinished)
-    workload, power_sentence = _with_rounds(session, request, workload, unfinished, entries)
+    power_sentence = _power_warning(session, request, workload, unfinished, entries)
     planner, prediction = RolloutPlanner(session, request, change, session.load_place), None
     fit = planner.fit_request(workload, unfinished, entries)
     decision = decide_rollout(
@@ -252,50 +246,19 @@ def _with_variants(
         )
 
 
-def _with_rounds(
+def _power_warning(
     session: Session,
     request: RolloutRequest,
     workload: Workload,
     unfinished: Operation | None,
     entries: tuple[Entry, ...],
-) -> tuple[Workload, str]:
-    """The workload with its rounds, and a sentence on its power; an unfinished rollout has its rounds already.
-
-    Raises:
-        InputError: the gain to detect is out of reach, or nothing is known of the noise and nothing may be sent.
-    """
-    measurement = request.measurement
-    if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
-        return workload if measurement.detect is None else with_unfinished_rounds(
-            workload, session, unfinished
-        ), ""
-    policy = read_policy(measurement.policy)
-
-    def calibrate() -> MeasurementNoise:
-        if request.dry_run is not DryRun.NONE:
-            raise InputError(
-                f"the noise of {session.title} is unknown: no rollout measured it, and a dry run sends nothing",
-                field="--detect",
-                hint="leave out --detect in the dry run",
-            )
-        session.load_place = choose_load_place(
-            measurement.load, session.platform.name, unfinished=None
-        )
-        session.console.step(
-            "calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise"
-        )
-        with session.context() as context:
-            live = measured_engine(context, Arm(session.platform.read().text), None)
-            return calibration_noise(context.meter, live.endpoint, workload, policy)
-
-    return plan_rounds(
-        measurement,
-        workload,
-        policy,
-        recorded_noise(session, entries),
-        calibrate,
-        _requested_order(request),
-    )
+) -> str:
+    """Say that the plan would often miss a gain, by the noise of an earlier rollout; an unfinished one has begun."""
+    noise = recorded_noise(session, entries)
+    if noise is None or (unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT):
+        return ""
+    policy = read_policy(request.measurement.policy)
+    return power_warning(noise, workload, policy, _requested_order(request))
 
 
 def _requested_order(request: RolloutRequest) -> ArmOrder:

@@ -385,11 +385,7 @@ class RolloutPlanner:
             and not measurement.concurrency
             and not measurement.requests_per_s
         ):
-            rounds = (
-                None
-                if measurement.rounds is None and measurement.detect is None
-                else workload.repeats
-            )
+            rounds = None if measurement.rounds is None else workload.repeats
             workload = at_users_load(workload, users, rounds=rounds)
         return in_turns(workload) if placement is Placement.TURNS else workload
 

@@ -45,11 +45,6 @@ def _request(request: BenchRequest, write_spec: str | None) -> TuneRequest:
             raise InputError(
                 "cannot be combined with --tune, which starts the engines itself", field=flag
             )
-    if request.measurement.detect is not None:
-        raise InputError(
-            "cannot be combined with --tune, whose stages have rounds of their own",
-            field="--detect",
-        )
     methods = tuple(
         text.strip() for text in (request.speculation.method or "all").split(",") if text.strip()
     )

@@ -1,4 +1,4 @@
-"""``--detect``: the rounds that a measurement plans, and what it says beforehand."""
+"""What a measurement says beforehand of the gains that it would miss, and what an earlier one leaves it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from dataclasses import replace
 
 import pytest
 from session import MemorySession
-from world import Crash
 
-from mpctl.app.bench.planned_rounds import plan_rounds, recorded_noise
 from mpctl.app.operate import rollout
 from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, SpeculationRequest
-from mpctl.errors import InputError
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import CellNoise, MeasurementNoise
+from mpctl.gate.power import CellNoise, MeasurementNoise, power_warning
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.steps.measure import verdict_of
 
@@ -26,37 +23,34 @@ NOISE = MeasurementNoise(
     "rollout-3", (CellNoise("edits", 1, 4.0, 0.2, {"time_per_token_ratio": 0.22, "tpot": 0.25}),)
 )
 ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6))
-DETECTING = replace(ASKED, measurement=replace(ASKED.measurement, rounds=None, detect=0.2))
 
 
-def planned(noise, **asked):
-    workload, power = plan_rounds(
-        MeasurementRequest(**asked), WORKLOAD, Policy(), noise, lambda: NOISE
+def test_a_plan_that_would_often_miss_a_gain_says_so_and_what_would_do():
+    noisy = replace(
+        NOISE,
+        cells=(replace(NOISE.cells[0], spreads={"time_per_token_ratio": 0.33, "tpot": 0.33}),),
     )
-    return workload.repeats, power
+    text = power_warning(noisy, WORKLOAD, Policy())
+    assert re.match(
+        r"this plan would notice a 20% gain in [0-8] of 10 tries on a machine as noisy as this one \(",
+        text,
+    )
+    assert "(24 rounds of 4 prompts, by the noise of rollout-3)" in text
+    enough = int(re.search(r"--repeats (\d+) notices it 90% of the time$", text)[1])
+    assert power_warning(noisy, replace(WORKLOAD, repeats=enough), Policy()) == ""
+    assert power_warning(noisy, replace(WORKLOAD, repeats=enough - 2), Policy()) != ""
 
 
-def test_a_plan_that_would_often_miss_a_gain_says_so_and_what_to_do():
+def test_a_gain_that_no_plan_notices_needs_prompts():
     noisy = replace(
         NOISE, cells=(replace(NOISE.cells[0], spreads={"time_per_token_ratio": 0.5, "tpot": 0.5}),)
     )
-    rounds, line = planned(noisy)
-    assert rounds == 24
-    assert re.match(
-        r"this plan would notice a 20% gain in [0-8] of 10 tries on a machine as noisy as this one \(",
-        line,
-    )
-    assert line.endswith(
-        "(24 rounds of 4 prompts, by the noise of rollout-3); --detect 20% plans as many rounds as it takes"
-    )
+    text = power_warning(noisy, WORKLOAD, Policy())
+    assert text.endswith("; no plan of 47 rounds or fewer notices it often enough: add prompts")
 
 
 def test_a_plan_that_will_do_says_nothing():
-    assert planned(NOISE) == (24, "")
-
-
-def test_without_an_earlier_rollout_nothing_is_promised_and_nothing_sent():
-    assert planned(None) == (24, "")
+    assert power_warning(NOISE, WORKLOAD, Policy()) == ""
 
 
 @pytest.mark.parametrize("method", ["none", "ngram"])
@@ -74,52 +68,6 @@ def test_a_rollout_that_measures_no_speculation_or_is_refused_says_nothing_of_it
     assert any("this plan would notice" in line for line in session.console.lines) is (
         method == "ngram"
     )
-
-
-@pytest.mark.parametrize("noise", [NOISE, None])
-def test_a_smaller_gain_takes_more_rounds(noise):
-    few, _ = planned(noise, detect=0.3)
-    many, line = planned(noise, detect=0.15)
-    assert few < many <= 47
-    assert line.startswith("this plan would notice a 15% gain in 9 of 10 tries")
-
-
-def test_a_gain_out_of_reach_is_refused_with_the_one_within():
-    with pytest.raises(
-        InputError, match=r"5% is out of reach of 47 rounds of 4 prompts, .*; 1\d% is within"
-    ) as caught:
-        planned(NOISE, detect=0.05)
-    assert "--detect 1" in caught.value.hint
-    within = float(caught.value.hint.split("--detect ")[1].rstrip("%")) / 100
-    assert planned(NOISE, detect=within)[0] <= 47
-
-
-def test_without_a_rollout_the_serving_engine_is_calibrated_and_then_measured():
-    session = MemorySession()
-    outcome = rollout.run(session, DETECTING)
-    assert outcome.operation.ending is Ending.PROMOTED
-    assert any(
-        line.endswith("by the noise of 2 calibration rounds)") for line in session.console.lines
-    )
-    assert recorded_noise(session).source == outcome.operation.id
-
-
-def test_a_rollout_that_died_goes_on_with_the_rounds_that_it_planned():
-    session = MemorySession()
-    session.memory.die_at(60)
-    with pytest.raises(Crash):
-        rollout.run(session, DETECTING)
-    again = session.again()
-    outcome = rollout.run(again, DETECTING)
-    assert outcome.operation.ending is Ending.PROMOTED
-    assert not any("calibration rounds" in line for line in again.console.lines)
-
-
-def test_a_dry_run_sends_nothing_and_says_so():
-    session = MemorySession()
-    with pytest.raises(InputError, match="a dry run sends nothing"):
-        rollout.run(session, replace(DETECTING, dry_run=DryRun.CLIENT))
-    assert session.memory.meter.sent == []
 
 
 def repeated(disk=None, **asked):

@@ -57,8 +57,6 @@ ROLLOUTS = [
     (["--concurrency", "1,8"], measured(concurrency=(1, 8))),
     (["--rate", "0.5,2"], measured(requests_per_s=(0.5, 2.0))),
     (["--requests", "4", "--repeats", "6"], measured(requests=4, rounds=6)),
-    (["--detect", "12.5%"], measured(detect=0.125)),
-    (["--detect", "10"], measured(detect=0.1)),
     (["--max-time", "5m"], measured(time_limit_s=300.0)),
     (
         ["--temperature", "0,0.7", "--max-tokens", "9"],
@@ -213,22 +211,6 @@ def test_a_project_file_chooses_no_staging(cli, requested, text):
 
 @pytest.mark.needs("local")
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--detect", "10%", "--repeats", "9"], "cannot be combined with --repeats"),
-        (["--detect", "0%"], "is no percentage from 1% to 90%"),
-        (["--detect", "nan"], "is no percentage from 1% to 90%"),
-    ],
-)
-def test_a_gain_to_detect_that_cannot_be_is_refused(cli, requested, arguments, message):
-    done = cli("rollout", "svc", "--spec", "ngram", *arguments)
-    assert done.code == 2
-    assert message in done.err
-    assert requested == []
-
-
-@pytest.mark.needs("local")
-@pytest.mark.parametrize(
     ("arguments", "request_"), ROLLBACKS, ids=[" ".join(a) or "none" for a, _ in ROLLBACKS]
 )
 def test_the_request_of_a_rollback(cli, requested, arguments, request_):
@@ -246,7 +228,6 @@ def test_the_request_of_a_rollback(cli, requested, arguments, request_):
                 "-n",
                 "chat",
                 "rollout",
-                "--detect=10%",
                 "--prompts",
                 "my file.jsonl",
                 "--repeats",

@@ -48,7 +48,6 @@ def test_a_search_is_among_all_methods_unless_some_are_named(searched):
     ("arguments", "message"),
     [
         (("--tune", "--url", URL), "--url: cannot be combined with --tune"),
-        (("--tune", "--detect", "9%"), "--detect: cannot be combined with --tune"),
         (("--tune", "--candidate", "b"), "--candidate: cannot be combined with --tune"),
     ],
 )
