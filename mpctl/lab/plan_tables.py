@@ -138,6 +138,8 @@ def summary_lines(record: Record) -> Iterator[str]:
     for reason, names in without.items():
         yield f"{', '.join(names)}, no figure: {reason}"
     for method in record["methods"]:
+        if (caches := method.get("prefixCache")) and caches["matters"]:
+            yield f"{method['method']}: {caches['text']}"
         if method["notice"]:
             yield f"{method['method']}: {method['notice']}"
     if drafts := [(m["draft"], m["licence"]) for m in record["methods"] if m.get("draft")]:
@@ -187,6 +189,8 @@ def detail_lines(method: Record) -> Iterator[str]:
         yield f"learned: {method['learned']}"
     for text in method.get("assumed") or ():
         yield f"assumed: {text}"
+    if method.get("prefixCache"):
+        yield method["prefixCache"]["text"]
     moved = [
         f"{change['what']}: {change['throughputRatio']:.2f} ({change['call']})"
         for change in method["whatWouldChangeIt"]

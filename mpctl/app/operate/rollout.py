@@ -190,9 +190,7 @@ def _with_users_prompts(session: Session, request: RolloutRequest) -> RolloutReq
     unfinished = unfinished_operation(session.store.entries())
     stored = stored_workload(session.store, unfinished) if unfinished is not None else None
     if stored is None:
-        engines = session.counters().engines.values()
-        held = sum(counters.prefix_hits or 0.0 for counters in engines)
-        share = held / max(sum(counters.prefix_queries or 0.0 for counters in engines), 1.0)
+        share = session.counters().prefix_hit_share or 0.0
         if share <= _MANY_HITS:
             return request
         session.console.note(

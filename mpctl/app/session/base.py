@@ -141,6 +141,13 @@ class EngineCounters:
     failed: Mapping[str, str]
     wanted: int
 
+    @property
+    def prefix_hit_share(self) -> float | None:
+        """Share of the prompts' tokens that the prefix cache held, 0..1; None where nobody counted any."""
+        asked = sum(counters.prefix_queries or 0.0 for counters in self.engines.values())
+        held = sum(counters.prefix_hits or 0.0 for counters in self.engines.values())
+        return held / asked if asked else None
+
 
 class ServiceNotFound(InputError):
     """There is no such service where it was looked for."""

@@ -133,7 +133,7 @@ def timing(serving: Serving, drafting: Drafting, constants: Constants) -> Timing
             * np.maximum(batch - 1, 0.0)
             / 2
         )
-        first = c["kt"] * (step + extra) + _prefill_ms(s, c) * (1 + wave)
+        first = c["kt"] * (step + extra) + prefill_ms(s, c) * (1 + wave)
         decoding = clients * s.output * tpot / (s.output * tpot + first)
         batch = np.maximum(np.minimum(decoding, fit), np.minimum(most, 1.0))
     knee = _knee(s, c, batch, memory)
@@ -188,7 +188,8 @@ def _memory_ms(s: Serving, c: Constants, batch: Real, routed: Real, tokens: Real
     )
 
 
-def _prefill_ms(s: Serving, c: Constants) -> Real:
+def prefill_ms(s: Serving, c: Constants) -> Real:
+    """Time to compute the prompt of one request."""
     return s.prompt * 2 * s.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
 
 

@@ -12,6 +12,7 @@ from mpctl.estimate.memory import pool_record
 from mpctl.json_types import Json
 from mpctl.lab.payoff.grid import Choice, Grid, Sensitivity, grid_record
 from mpctl.lab.payoff.scenario import LOOKUPS, Refusal
+from mpctl.lab.plan.caches import LostHits
 from mpctl.methods import METHODS
 
 # Words of a licence that forbids or prices some use of a draft.
@@ -31,7 +32,8 @@ class Needs:
 @dataclass(frozen=True)
 class MethodPlan:
     """A method. ``change``: with the findings of the preflight; None where no change can be made. ``grid`` or
-    ``refusal``. ``learned``: what measured pairs changed. ``schedule``: K by batch size. ``rows`` of evidence."""
+    ``refusal``. ``learned``: what measured pairs changed. ``schedule``: K by batch size. ``rows`` of evidence.
+    ``caches``: the loss of prefix-cache hits; None without one."""
 
     method: str
     change: Change | None
@@ -43,6 +45,7 @@ class MethodPlan:
     needs: Needs | None = None
     schedule: str = ""
     assumed: tuple[str, ...] = ()
+    caches: LostHits | None = None
 
     @property
     def last(self) -> Choice | None:
@@ -97,6 +100,7 @@ class MethodPlan:
                 "evidence": self.evidence,
                 "learned": self.learned,
                 "assumed": list(self.assumed),
+                "prefixCache": self.caches and self.caches.to_record(),
             }
             record |= grid_record(self.grid, self.changes)
         record["needs"] = (

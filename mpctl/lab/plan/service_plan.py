@@ -31,6 +31,7 @@ from mpctl.lab.payoff.scenario import (
     precision_of,
 )
 from mpctl.lab.payoff.schedule import schedule
+from mpctl.lab.plan.caches import LostHits, lost_hits
 from mpctl.lab.plan.evidence import acceptance_for, gather, lengths_of
 from mpctl.lab.plan.result import MethodPlan, Needs, ServicePlan
 from mpctl.lab.requests import PlanRequest
@@ -208,9 +209,24 @@ class Planner:
             learned=evidence.learned(cell, posterior, pairs),
             changes=what_changes(last.entry, posterior, pairs),
             schedule=schedule(grid.choices, cell.engine),
+            caches=self._lost_hits(cell),
             assumed=()
             if cell.pool is not None
             else (f"KV pool estimated, {cell.pool_ranges()[0].text('tokens')}",),
+        )
+
+    def _lost_hits(self, cell: Scenario) -> LostHits | None:
+        """The hits of the prefix cache that a method costs, by the share that the service's users have."""
+        service, source = self._target.service, self._source
+        if not facts_of(service, target=self._target.checkpoint.facts).prefix_caching:
+            return None
+        block = service.command.get("block-size")
+        return lost_hits(
+            cell,
+            fitted(),
+            share=source.counters().prefix_hit_share if isinstance(source, Session) else None,
+            block=int(block) if block and block.isdecimal() else None,
+            connector=service.command.has("kv-transfer-config"),
         )
 
     def _needs(self, change: Change) -> Needs:
