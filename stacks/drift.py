@@ -80,9 +80,9 @@ def terraform_binary(environ: Mapping[str, str]) -> str:
         InputError: there is none.
     """
     found = environ.get("TERRAFORM_BINARY_NAME")
-    if found := found or shutil.which("terraform") or shutil.which("tofu"):
+    if found := found or shutil.which("terraform"):
         return found
-    raise InputError("terraform not found", hint="install Terraform 1.10 or OpenTofu 1.10 or later")
+    raise InputError("terraform not found", hint="install Terraform 1.10 or later")
 
 
 def report(comparisons: Iterable[Compared]) -> str:

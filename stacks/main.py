@@ -36,6 +36,7 @@ from stacks.versions import require_minor, table
 ROOT = Path(__file__).resolve().parent.parent
 CHANNELS = 5  # of one budget (Cloud Billing, "Budget notification channels")
 LONGEST_NAME = 40
+UNDER_CDKTF = "CDKTF_CONTEXT_JSON"  # set by cdktf-cli, which shows what the app prints
 PLACEHOLDER = "my-gcp-project"  # what the published manifests carry
 
 
@@ -282,17 +283,29 @@ def told(error: MpctlError) -> int:
     return error.exit_code
 
 
+def choice(stacks: Sequence[str], clusters: Sequence[str]) -> str:
+    """What to name where `cdktf deploy` finds several stacks, of which it deploys none by itself."""
+    commands = "".join(f"  cdktf deploy {stack}\n" for stack in stacks)
+    settings = ", ".join(f"MPCTL_CLUSTER={name}" for name in clusters)
+    return (
+        f"{len(stacks)} stacks. Name one, each layer after the one it needs:\n{commands}"
+        f"or set MPCTL_LAYERS to one layer, and one of {settings}\n"
+    )
+
+
 def main(environ: Mapping[str, str] = os.environ) -> int:
     try:
         settings = load_settings(environ)
         layers = wanted_layers(environ, settings)
         todo = plans(environ, settings, load_fleet(environ), dt.date.today())
         app = core.App()
-        for plan in todo:
-            build(app, plan, own_layers(plan, layers))
+        stacks = [stack for plan in todo for stack in build(app, plan, own_layers(plan, layers))]
         app.synth()
     except MpctlError as error:
         return told(error)
+    if len(stacks) > 1 and UNDER_CDKTF in environ:
+        names = [stack.node.id for stack in stacks]
+        sys.stdout.write(choice(names, [plan.cluster.name for plan in todo]))
     return 0
 
 

@@ -75,7 +75,7 @@ def _state(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
             "state",
             Outcome.UNKNOWN,
             f"{key} could not be read",
-            "check backend, and your right to read it; it is read by terraform or tofu",
+            "check backend, and your right to read it; terraform reads it",
         )
     elif facts.owner not in ("", plan.name):
         yield Finding(

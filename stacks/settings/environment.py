@@ -253,7 +253,7 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         spare_nodes=gpu.number("spare_nodes", 0, low=0, high=100),
         image_streaming=gpu.value("image_streaming", bool, False),
         eks_image=gpu.maybe(
-            "eks_image", pattern=RELEASE, what="an image release such as 1.35.2-20261023"
+            "eks_image", pattern=RELEASE, what="an image release such as 1.36.2-20261023"
         ),
         downloader_memory=serving.text(
             "downloader_memory",

@@ -3,7 +3,7 @@ again, destroyed.
 
 The twin goes through the same core, builder, backends and settings as the app; it needs no provider and no
 network. The CLI is npm's `cdktf-cli`; `scripts/setup-stacks` installs it into .tools/. Node and Terraform
-(or OpenTofu) must be on the path.
+must be on the path.
 """
 
 from __future__ import annotations
@@ -34,12 +34,9 @@ def cli() -> str:
 
 
 def terraform() -> str:
-    for name in ("terraform", "tofu"):
-        if found := shutil.which(name):
-            return found
-    pytest.skip(
-        "neither terraform nor tofu is on the path: no package registry carries them, install one by hand"
-    )
+    if found := shutil.which("terraform"):
+        return found
+    pytest.skip("terraform is not on the path: no package registry carries it, install it by hand")
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +139,35 @@ def test_synth_of_the_real_app_through_the_cli(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert len(list((tmp_path / "out" / "stacks").glob("*/cdk.tf.json"))) == 6
+
+
+@pytest.mark.timeout(300)
+def test_deploy_says_which_stack_to_name(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "MPCTL_GCP_PROJECT": "example-project",
+        "MPCTL_PUBLIC_CIDRS": "198.18.5.0/24",
+        "CHECKPOINT_DISABLE": "1",
+        "CI": "true",
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        [cli(), "deploy", "--auto-approve", "--output", str(tmp_path / "out")],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode != 0 and "Found more than one stack" in done.stdout + done.stderr
+    commands = [line.strip() for line in done.stdout.splitlines() if "  cdktf deploy " in line]
+    assert commands == [
+        "cdktf deploy eks-l4-single-dev-us-west-2-cluster",
+        "cdktf deploy gke-l4-single-dev-example-project-us-central1-cluster",
+    ]
+    assert "MPCTL_CLUSTER=gke-l4-single" in done.stdout
 
 
 def test_the_layers_are_applied_in_order_without_the_cli(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from tests.stacks.conftest import ROOT
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project of its own that runs the twin."""
-    if not (shutil.which("terraform") or shutil.which("tofu")):
+    if not shutil.which("terraform"):
         pytest.skip(
-            "neither terraform nor tofu is on the path: no package registry carries them, install one by hand"
+            "terraform is not on the path: no package registry carries it, install it by hand"
         )
     app = f"{sys.executable} -m tests.stacks.twin"
     (tmp_path / "cdktf.json").write_text(json.dumps({"language": "python", "app": app}), "utf-8")
@@ -59,7 +59,7 @@ def deploy(project: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "tests.stacks.twin"], cwd=project, env=environment, check=True
     )
-    terraform = shutil.which("terraform") or "tofu"
+    terraform = str(shutil.which("terraform"))
     for arguments in (("init",), ("apply", "-auto-approve")):
         command = [terraform, *arguments, "-input=false"]
         subprocess.run(

@@ -344,13 +344,13 @@ def test_the_order_of_removal_names_what_terraform_does_not_delete(
 
 def test_an_image_release_can_be_pinned_and_belongs_to_the_clusters_minor(tmp_path: Path) -> None:
     template = synthesise(
-        golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.35.2-20261023}\nserving:\n"))
+        golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.36.2-20261023}\nserving:\n"))
     )
     groups = resources(template, f"{EKS}-cluster", "aws_eks_node_group")
     # The gateway's proxies live on the system group: a deploy must not move it either.
-    assert {group["release_version"] for group in groups.values()} == {"1.35.2-20261023"}
-    wrong = golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.34.2-20261023}\nserving:\n"))
-    assert "runs Kubernetes 1.35" in refused(wrong).message
+    assert {group["release_version"] for group in groups.values()} == {"1.36.2-20261023"}
+    wrong = golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.35.2-20261023}\nserving:\n"))
+    assert "runs Kubernetes 1.36" in refused(wrong).message
 
 
 def test_a_short_outage_of_dcgm_replaces_no_gpu_node(synthesised: dict[str, Any]) -> None:

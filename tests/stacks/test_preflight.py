@@ -269,8 +269,8 @@ def test_node_groups_that_a_deploy_gives_another_image_are_named(
     from stacks.preflight.aws import Reader
 
     groups = {
-        "gpu-l4-1": {"amiType": "AL2023_x86_64_NVIDIA", "releaseVersion": "1.35.1-20261001"},
-        "system-1": {"amiType": "AL2023_x86_64_STANDARD", "releaseVersion": "1.35.1-20261001"},
+        "gpu-l4-1": {"amiType": "AL2023_x86_64_NVIDIA", "releaseVersion": "1.36.1-20261001"},
+        "system-1": {"amiType": "AL2023_x86_64_STANDARD", "releaseVersion": "1.36.1-20261001"},
     }
 
     def ask(self: Reader, service: str, call: str, **arguments: Any) -> Any:
@@ -278,7 +278,7 @@ def test_node_groups_that_a_deploy_gives_another_image_are_named(
             assert arguments["Name"].startswith(
                 f"/aws/service/eks/optimized-ami/{eks.minor}/amazon-linux-2023/x86_64/"
             )
-            return {"Parameter": {"Value": "1.35.2-20261101"}}
+            return {"Parameter": {"Value": "1.36.2-20261101"}}
         return (
             {"nodegroups": [*groups]}
             if call == "list_nodegroups"
@@ -287,12 +287,12 @@ def test_node_groups_that_a_deploy_gives_another_image_are_named(
 
     monkeypatch.setattr(Reader, "ask", ask)
     moves = Reader(eks).image_moves()
-    assert moves == dict.fromkeys(groups, ("1.35.1-20261001", "1.35.2-20261101"))
+    assert moves == dict.fromkeys(groups, ("1.36.1-20261001", "1.36.2-20261101"))
     text = report(eks, assess(eks, replace(WELL, image_moves=moves)))
     for group in groups:
-        assert f"node group {group} moves from image 1.35.1-20261001 to 1.35.2-20261101" in text
-    assert "gpu.eks_image: 1.35.1-20261001 keeps" in text
-    pinned = replace(eks, settings=replace(eks.settings, eks_image="1.35.1-20261001"))
+        assert f"node group {group} moves from image 1.36.1-20261001 to 1.36.2-20261101" in text
+    assert "gpu.eks_image: 1.36.1-20261001 keeps" in text
+    pinned = replace(eks, settings=replace(eks.settings, eks_image="1.36.1-20261001"))
     assert Reader(pinned).image_moves() == {}
 
 

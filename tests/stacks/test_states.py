@@ -22,8 +22,8 @@ from tests.stacks.conftest import ROOT, TODAY, clean
 from tests.stacks.test_preflight import WELL
 
 needs_terraform = pytest.mark.skipif(
-    not (shutil.which("terraform") or shutil.which("tofu")),
-    reason="neither terraform nor tofu is on the path: no package registry carries them, install one by hand",
+    not shutil.which("terraform"),
+    reason="terraform is not on the path: no package registry carries it, install it by hand",
 )
 
 
@@ -146,7 +146,7 @@ def deploy_former(plan: Plan, folder: Path, layer: str, name: str, path: str = "
     if layer == "cluster":
         body["output"] = {"cluster_name": {"value": name}}
     (folder / "main.tf.json").write_text(json.dumps(body), "utf-8")
-    binary = shutil.which("terraform") or shutil.which("tofu")
+    binary = shutil.which("terraform")
     for call in (("init",), ("apply", "-auto-approve")):
         subprocess.run([str(binary), *call], cwd=folder, check=True, capture_output=True)
 
@@ -241,7 +241,7 @@ def test_a_plan_on_anothers_state_is_refused_by_the_stack_itself(tmp_path: Path)
     ours, theirs = (
         next(iter(documents(environment(tmp_path, name)).values())) for name in ("dev", "staging")
     )
-    binary = str(shutil.which("terraform") or shutil.which("tofu"))
+    binary = str(shutil.which("terraform"))
 
     def run(stack: dict[str, Any], *arguments: str) -> tuple[int, str]:
         body = {"resource": {"terraform_data": stack["resource"]["terraform_data"]}}
