@@ -138,20 +138,16 @@ DEPLOY = {
 }
 # One of each, which a deploy without it stops at.
 PROBES = (
-    *(
-        "ec2:CreateVpc",
-        "ec2:CreateNatGateway",
-        "ec2:CreateLaunchTemplate",
-        "eks:CreateCluster",
-        "eks:CreateNodegroup",
-    ),
-    *(
-        "iam:CreateRole",
-        "iam:PassRole",
-        "kms:CreateKey",
-        "logs:CreateLogGroup",
-        "elasticfilesystem:CreateFileSystem",
-    ),
+    "ec2:CreateVpc",
+    "ec2:CreateNatGateway",
+    "ec2:CreateLaunchTemplate",
+    "eks:CreateCluster",
+    "eks:CreateNodegroup",
+    "iam:CreateRole",
+    "iam:PassRole",
+    "kms:CreateKey",
+    "logs:CreateLogGroup",
+    "elasticfilesystem:CreateFileSystem",
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from infra.aws.policies import PROBES
@@ -59,12 +58,14 @@ class Reader:
         )
 
     def ask(self, service: str, call: str, **arguments: Any) -> Any:
-        """The answer, or None where it is refused or does not come."""
+        """The whole answer, or None where it is refused or does not come."""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.parsers import ResponseParserError
 
         try:
             client = self.session.client(service, config=self.config)
+            if client.can_paginate(call):
+                return client.get_paginator(call).paginate(**arguments).build_full_result()
             return getattr(client, call)(**arguments)
         except (ClientError, BotoCoreError, ResponseParserError):
             return None
@@ -80,8 +81,13 @@ class Reader:
 
     def denied(self) -> tuple[str, ...] | None:
         """Rights of a deploy that the identity lacks, by the account's own evaluation of its policies."""
-        identity = self.ask("sts", "get_caller_identity")
-        who = re.sub(r":sts:(.*):assumed-role/([^/]+)/.*", r":iam:\1:role/\2", identity["Arn"])
+        who = self.ask("sts", "get_caller_identity")["Arn"]
+        if ":assumed-role/" in who:
+            # The role's path, which Identity Center's roles have, is in no ARN of its sessions.
+            role = self.ask("iam", "get_role", RoleName=who.split("/")[1])
+            if role is None:
+                return None
+            who = role["Role"]["Arn"]
         response = self.ask(
             "iam", "simulate_principal_policy", PolicySourceArn=who, ActionNames=list(PROBES)
         )

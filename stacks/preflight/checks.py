@@ -9,7 +9,7 @@ from enum import StrEnum
 from stacks.base import Plan
 from stacks.cluster import zones
 from stacks.machines import gpus_of, limited_services, machines
-from stacks.preflight.facts import AccountFacts, Quota
+from stacks.preflight.facts import AccountFacts
 
 
 class Outcome(StrEnum):
@@ -209,7 +209,7 @@ def _gpu_quota(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
                 "quota",
                 Outcome.WARN,
                 f"{text}; the pools grow to {full} {quota.unit}",
-                _raise(quota),
+                f"lower maxNodeCount in the fleet manifest, or raise it at {quota.console}",
             )
         else:
             yield Finding("quota", Outcome.OK, f"{text}; the pools grow to {full} {quota.unit}")
@@ -286,10 +286,6 @@ def _interruptions(plan: Plan) -> Iterator[Finding]:
             )
 
 
-def _raise(quota: Quota) -> str:
-    return f"lower maxNodeCount in the fleet manifest, or raise it at {quota.console}"
-
-
 def _room(facts: AccountFacts) -> Iterator[Finding]:
     """One network and one address more must fit."""
     for purpose, quota in facts.quotas.items():
@@ -328,8 +324,8 @@ def _rights(facts: AccountFacts) -> Iterator[Finding]:
     if facts.denied is None:
         yield Finding(
             "rights",
-            Outcome.WARN,
-            "the deployer's rights could not be read (iam:SimulatePrincipalPolicy)",
+            Outcome.UNKNOWN,
+            "the deployer's rights could not be read (iam:GetRole, iam:SimulatePrincipalPolicy)",
             "python -m stacks.preflight --policy prints what a deploy needs",
         )
     elif facts.denied:

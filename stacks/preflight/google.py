@@ -15,16 +15,14 @@ from stacks.preflight.facts import AccountFacts, Quota
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TIMEOUT_S = 20
 APIS = (
-    *(
-        "compute",
-        "container",
-        "cloudkms",
-        "iam",
-        "cloudresourcemanager",
-        "binaryauthorization",
-        "file",
-        "logging",
-    ),
+    "compute",
+    "container",
+    "cloudkms",
+    "iam",
+    "cloudresourcemanager",
+    "binaryauthorization",
+    "file",
+    "logging",
     "monitoring",
 )
 BUDGET_APIS = ("cloudbilling", "billingbudgets")

@@ -92,7 +92,7 @@ CASES = [
     ),
     ({"apis_off": None}, "apis", Outcome.UNKNOWN, "could not be read"),
     ({"denied": ("eks:CreateCluster",)}, "rights", Outcome.FAIL, "not allowed: eks:CreateCluster"),
-    ({"denied": None}, "rights", Outcome.WARN, "could not be read"),
+    ({"denied": None}, "rights", Outcome.UNKNOWN, "could not be read"),
 ]
 
 
@@ -241,26 +241,62 @@ def test_aws_is_read_through_its_own_protocol(
     assert facts.taken == ()
 
 
-def test_rights_are_asked_of_the_accounts_own_evaluation(
+@pytest.mark.parametrize("path", ["", "aws-reserved/sso.amazonaws.com/eu-central-1/"])
+def test_rights_are_asked_for_the_role_with_its_path(
+    path: str, eks: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stacks.preflight.aws import Reader
+
+    name = "AWSReservedSSO_deployer_0a1b"
+    role = f"arn:aws:iam::210987654321:role/{path}{name}"
+
+    def ask(self: Reader, service: str, call: str, **arguments: Any) -> Any:
+        if service == "sts":
+            return {"Arn": f"arn:aws:sts::210987654321:assumed-role/{name}/me"}
+        if call == "get_role":
+            assert arguments == {"RoleName": name}
+            return {"Role": {"Arn": role}}
+        assert arguments["PolicySourceArn"] == role
+        decisions = {"eks:CreateCluster": "implicitDeny"}
+        return {
+            "EvaluationResults": [
+                {"EvalActionName": n, "EvalDecision": decisions.get(n, "allowed")}
+                for n in arguments["ActionNames"]
+            ]
+        }
+
+    monkeypatch.setattr(Reader, "ask", ask)
+    assert Reader(eks).denied() == ("eks:CreateCluster",)
+
+
+def test_a_role_that_may_not_be_read_leaves_its_rights_unknown(
     eks: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from stacks.preflight.aws import Reader
 
-    arn = "arn:aws:sts::210987654321:assumed-role/deployer/me"
-    asked: list[dict[str, Any]] = []
+    session = {"Arn": "arn:aws:sts::210987654321:assumed-role/deployer/me"}
+    monkeypatch.setattr(
+        Reader, "ask", lambda self, service, call, **_: session if service == "sts" else None
+    )
+    assert Reader(eks).denied() is None
 
-    def ask(self: Reader, service: str, call: str, **arguments: Any) -> Any:
-        asked.append(arguments)
-        decisions = {"eks:CreateCluster": "implicitDeny"}
-        names = arguments.get("ActionNames", ())
-        results = [
-            {"EvalActionName": n, "EvalDecision": decisions.get(n, "allowed")} for n in names
-        ]
-        return {"Arn": arn} if service == "sts" else {"EvaluationResults": results}
 
-    monkeypatch.setattr(Reader, "ask", ask)
-    assert Reader(eks).denied() == ("eks:CreateCluster",)
-    assert asked[-1]["PolicySourceArn"] == "arn:aws:iam::210987654321:role/deployer"
+def test_every_page_of_an_answer_is_read(eks: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    from botocore.stub import Stubber
+
+    from stacks.preflight.aws import Reader
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    reader = Reader(eks)
+    client = reader.session.client("ec2")
+    instance = {"CpuOptions": {"CoreCount": 4, "ThreadsPerCore": 2}}
+    page = {"Reservations": [{"Instances": [instance]}]}
+    with Stubber(client) as stub:
+        stub.add_response("describe_instances", {**page, "NextToken": "more"})
+        stub.add_response("describe_instances", page)
+        monkeypatch.setattr(reader.session, "client", lambda *_, **__: client)
+        assert reader.used_vcpus("g", spot=False) == 16
 
 
 def test_node_groups_that_a_deploy_gives_another_image_are_named(
