@@ -181,7 +181,7 @@ class Stack(core.TerraformStack):
         else:
             place = {"project": self.plan.project, "location": self.plan.cluster.region}
             found = builder.data(self, "google_container_cluster", "existing", name=name, **place)
-            endpoint = f"https://{found['endpoint']}"
+            endpoint = self.gke_server(found)
             ca = found["master_auth[0].cluster_ca_certificate"]
         values = {
             "cluster_name": name,
@@ -191,15 +191,23 @@ class Stack(core.TerraformStack):
         }
         return {key: Reference(value) for key, value in values.items()}
 
+    def gke_server(self, cluster: builder.Element) -> str:
+        """Where a GKE cluster's API is reached: by its name under Google's certificate, or by its address."""
+        by_name = self.plan.settings.access.dns_endpoint
+        path = "control_plane_endpoints_config[0].dns_endpoint_config[0].endpoint"
+        return f"https://{cluster[path if by_name else 'endpoint']}"
+
     def kubernetes_providers(self, outputs: Mapping[str, str], *, helm: bool) -> None:
         """Helm and Kubernetes providers for a cluster that exists already: never one made in the same
         apply.
         """
         access: dict[str, object] = {
             "host": outputs["cluster_endpoint"],
-            "cluster_ca_certificate": f"${{base64decode({outputs['cluster_ca'][2:-1]})}}",
             **self.credentials(outputs["cluster_name"]),
         }
+        if self.plan.cluster.provider == "EKS" or not self.plan.settings.access.dns_endpoint:
+            ca = outputs["cluster_ca"][2:-1]
+            access["cluster_ca_certificate"] = f"${{base64decode({ca})}}"
         if helm:
             builder.provider(
                 self, "helm", version=self.plan.provider_version("helm"), kubernetes=access

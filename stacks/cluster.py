@@ -169,6 +169,7 @@ class GkeCluster(Stack):
                 zones=settings.network.zones,
                 public_cidrs=settings.access.public_cidrs,
                 private_cidrs=settings.access.private_cidrs,
+                dns_endpoint=settings.access.dns_endpoint,
                 deletion_protection=settings.deletion_protection,
                 labels=labels(plan.tags),
                 maintenance=maintenance_policy(settings.maintenance),
@@ -185,7 +186,7 @@ class GkeCluster(Stack):
         if settings.budget and settings.budget.billing_account:
             self.budget(settings.budget.billing_account, project["number"])
         builder.output(self, "cluster_name", control.element["name"])
-        builder.output(self, "cluster_endpoint", f"https://{control.element['endpoint']}")
+        builder.output(self, "cluster_endpoint", self.gke_server(control.element))
         builder.output(
             self,
             "cluster_ca",

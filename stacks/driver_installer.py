@@ -12,7 +12,4 @@ def daemonset(pause_image: str, driver: str) -> dict[str, Any]:
     """*driver* is what ``cos-gpu-installer --version`` takes: ``default``, ``latest`` or a version of the node's image.
     Without it the installer takes ``default``, which may be older than the engine's CUDA needs."""
     text = Path(__file__).with_suffix(".yaml").read_text("utf-8")
-    made: dict[str, Any] = yaml.safe_load(
-        text.replace("PAUSE_IMAGE", pause_image).replace("DRIVER", driver)
-    )
-    return made
+    return dict(yaml.safe_load(text.replace("PAUSE_IMAGE", pause_image).replace("DRIVER", driver)))

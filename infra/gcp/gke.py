@@ -31,6 +31,7 @@ class ClusterPlan:
     zones: Sequence[str]
     public_cidrs: Sequence[str]
     private_cidrs: Sequence[str]
+    dns_endpoint: bool
     deletion_protection: bool
     labels: Mapping[str, str]
     maintenance: Mapping[str, object]
@@ -111,6 +112,10 @@ class Cluster(Construct):
                 "enable_private_endpoint": not public,
                 "master_ipv4_cidr_block": network.control_plane,
             },
+            # Google's front end checks the caller's rights before a request comes to the control plane.
+            control_plane_endpoints_config={
+                "dns_endpoint_config": {"allow_external_traffic": plan.dns_endpoint}
+            },
             # Present even when empty: without the block every address may try.
             master_authorized_networks_config={
                 "cidr_blocks": blocks,
@@ -155,10 +160,11 @@ class Cluster(Construct):
         )
 
     def logs(self) -> None:
-        """Keep the cluster's logs as long as the settings say, in a bucket of its own: the project's default keeps 30
-        days, and other things of the project log there, too.
+        """Keep the cluster's logs as long as the settings say, in a bucket of its own and nowhere else: the project's
+        default bucket keeps 30 days, and what goes to both is billed twice.
         """
         plan = self.plan
+        own = f'resource.labels.cluster_name="{plan.name}" AND resource.labels.location="{plan.region}"'
         bucket = resource(
             self,
             "google_logging_project_bucket_config",
@@ -169,18 +175,29 @@ class Cluster(Construct):
             retention_days=plan.log_days,
             description=f"Logs of {plan.name}",
         )
-        resource(
+        sink = resource(
             self,
             "google_logging_project_sink",
             "main",
             name=plan.name,
             project=plan.project,
             destination=f"logging.googleapis.com/projects/{plan.project}/locations/{plan.region}/buckets/{plan.name}",
-            filter=f'resource.labels.cluster_name="{plan.name}" AND resource.labels.location="{plan.region}"',
+            filter=own,
             # A bucket of the same project needs no right of its own (Cloud Logging, "Route logs to supported
             # destinations").
             unique_writer_identity=True,
             depends_on=[bucket],
+        )
+        # Of the project's default sink (Logging API, projects.exclusions).
+        resource(
+            self,
+            "google_logging_project_exclusion",
+            "main",
+            name=plan.name,
+            project=plan.project,
+            description=f"Logs of {plan.name} are in its own bucket",
+            filter=own,
+            depends_on=[sink],
         )
 
     def key(self, project_number: str) -> tuple[Element, Element]:

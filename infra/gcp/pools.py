@@ -29,8 +29,16 @@ SPARE_FIRST = {"max_surge": 1, "max_unavailable": 0}
 OLD_FIRST = {"max_surge": 0, "max_unavailable": 1}
 # Arguments of node_config whose change makes other nodes; labels and taints change in place.
 REPLACING = (
-    *("machine_type", "disk_size_gb", "disk_type", "image_type", "spot", "guest_accelerator"),
-    *("shielded_instance_config", "boot_disk_kms_key", "reservation_affinity", "flex_start"),
+    "machine_type",
+    "disk_size_gb",
+    "disk_type",
+    "image_type",
+    "spot",
+    "guest_accelerator",
+    "shielded_instance_config",
+    "boot_disk_kms_key",
+    "reservation_affinity",
+    "flex_start",
 )
 # Joined later: part of a pool's name only where set, so that pools made before keep their names.
 REPLACING_WHERE_SET = ("gcfs_config",)

@@ -33,15 +33,15 @@ def _errors(action: str, cluster: Cluster) -> Iterator[None]:
         reason = _KEY.sub("[redacted]", str(error))[:300]
         response = getattr(error, "response", {})
         forbidden = response.get("ResponseMetadata", {}).get("HTTPStatusCode") in {401, 403}
-        logins = (
+        logged_out = (
             aws.NoCredentialsError,
             aws.PartialCredentialsError,
             aws.TokenRetrievalError,
             aws.SSOError,
+            aws.CredentialRetrievalError,
+            aws.ProfileNotFound,
         )
-        if forbidden or isinstance(
-            error, (*logins, aws.CredentialRetrievalError, aws.ProfileNotFound)
-        ):
+        if forbidden or isinstance(error, logged_out):
             hint = f"{LOGIN}; the identity needs {action}"
             raise NotPermitted(
                 f"{action} is not allowed for {cluster.short}: {reason}", hint=hint

@@ -34,11 +34,8 @@ def _errors(action: str, cluster: Cluster) -> Iterator[None]:
             f"{action} is not allowed for {cluster.short}: {type(error).__name__}", hint=hint
         ) from None
     except (api.GoogleAPICallError, api.RetryError, auth.TransportError) as error:
-        reason = str(getattr(error, "message", "") or type(error).__name__)[:300]
-        hint = (
-            f"check project, location (a zonal cluster has a zone) and name of {cluster.short}, "
-            "and proxies in between"
-        )
+        reason = str(error)[:300]
+        hint = "check its project, location (a zonal cluster has a zone) and name, and proxies in between"
         raise MpctlError(f"{action} failed for {cluster.short}: {reason}", hint=hint) from None
 
 
@@ -68,6 +65,9 @@ class Gke:
                 credentials=self._credentials()
             )
             cluster = client.get_cluster(name=resource, timeout=TIMEOUT_S, retry=None)
+        by_name = cluster.control_plane_endpoints_config.dns_endpoint_config
+        if by_name.allow_external_traffic:
+            return ClusterEndpoint(f"https://{by_name.endpoint}", "")
         if not cluster.endpoint:
             hint = "wait until it is RUNNING and try again"
             raise MpctlError(

@@ -46,7 +46,7 @@ def parse_cluster(text: str) -> Cluster:
 @dataclass(frozen=True)
 class ClusterEndpoint:
     server: str  # https URL of the control plane
-    ca_data: str  # its certificate authority in base64
+    ca_data: str  # its certificate authority in base64; empty: one that every machine knows
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from infra.pools import EFFECTS
-from mpctl.errors import InputError
 from mpctl.yaml_lines import Node, documents
 from stacks.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Taint
 
@@ -257,6 +256,3 @@ def read_taint(node: Node) -> Taint:
     )
     node.done()
     return result
-
-
-__all__ = ["API", "InputError", "read_fleet"]

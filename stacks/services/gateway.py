@@ -37,8 +37,10 @@ def gateway_documents(
         written("idle_policy", name=name, namespace=namespace, answer_s=answer_s),
         written("scrapes"),
     ]
-    if settings.tls and settings.tls.issuer:
-        made.append(certificate(settings, namespace))
+    tls = settings.tls
+    if tls and tls.issuer:
+        values = {"secret": tls.secret, "domain": settings.domain, "issuer": tls.issuer}
+        made.append(written("certificate", namespace=namespace, **values))
     if settings.authenticated:
         made.append(security_policy(settings, name, namespace))
     return made
@@ -67,22 +69,6 @@ def listener(settings: Gateway, serving: str) -> Document:
             "certificateRefs": [{"kind": "Secret", "name": settings.tls.secret}],
         }
     return made
-
-
-def certificate(settings: Gateway, namespace: str) -> Document:
-    """Host names of the certificate that cert-manager requests: KServe's are one label below the domain."""
-    assert settings.tls and settings.tls.issuer
-    spec = {
-        "secretName": settings.tls.secret,
-        "dnsNames": [f"*.{settings.domain}"],
-        "issuerRef": {
-            "group": "cert-manager.io",
-            "kind": "ClusterIssuer",
-            "name": settings.tls.issuer,
-        },
-        "privateKey": {"rotationPolicy": "Always"},
-    }
-    return named("Certificate", "cert-manager.io/v1", "gateway", namespace, spec=spec)
 
 
 def security_policy(settings: Gateway, name: str, namespace: str) -> Document:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from mpctl.yaml_lines import FilePosition, Node, documents
+from stacks.isolation import PLATFORM
 from stacks.services import Service, read_service
 from stacks.settings.existing import Existing, read_existing
 from stacks.settings.gateway import Gateway, read_gateway
@@ -74,19 +75,7 @@ LOG_DAYS = (
     3653,
 )
 # Namespaces of the platform layer: isolation of the serving namespace would cut their components off.
-PLATFORM_NAMESPACES = frozenset(
-    {
-        *("default", "kube-system", "kube-public", "kube-node-lease"),
-        *(
-            "cert-manager",
-            "dra-driver-nvidia-gpu",
-            "envoy-gateway-system",
-            "kserve",
-            "monitoring",
-        ),
-        "node-feature-discovery",
-    }
-)
+PLATFORM_NAMESPACES = {"default", "kube-system", "kube-public", "kube-node-lease", *PLATFORM}
 RELEASE = r"\d+\.\d+\.\d+-\d{8}"  # of an EKS node image (EKS user guide, "AMI release versions")
 VARIABLE = re.compile(r"\$\{([A-Z_]+)\}")
 # Absolute, because an alert is read in a chat, and nobody's: the name says which setting is missing.
@@ -125,11 +114,13 @@ class Network:
 @dataclass(frozen=True)
 class Access:
     """Access to the Kubernetes API. Without ``public_cidrs`` only the network itself does, and
-    ``private_cidrs``: addresses that come in over a VPN, a peering or a bastion.
+    ``private_cidrs``: addresses that come in over a VPN, a peering or a bastion. ``dns_endpoint``: on GKE also whom IAM
+    lets in, from anywhere.
     """
 
     public_cidrs: tuple[str, ...]
     private_cidrs: tuple[str, ...]
+    dns_endpoint: bool
     admins: tuple[str, ...]
     viewers: tuple[str, ...]
 
@@ -433,7 +424,8 @@ def access(node: Node, environ: Mapping[str, str]) -> Access:
             raise node.error(
                 "private_cidrs", f"{block} is a public block; it belongs to public_cidrs"
             )
-    result = Access(public, private, node.texts("admins"), node.texts("viewers"))
+    by_name = node.value("dns_endpoint", bool, False)
+    result = Access(public, private, by_name, node.texts("admins"), node.texts("viewers"))
     for principal in set(result.admins) & set(result.viewers):
         raise node.error(
             "viewers", f"{principal} is among the admins: EKS takes one entry for a principal"

@@ -59,10 +59,23 @@ def test_connect_prints_a_kubeconfig_that_asks_mpctl_for_tokens(run: Callable[..
     assert document["current-context"] == "eks/us-east-1/serving"
     assert document["clusters"][0]["cluster"]["server"] == "https://cluster.example"
     (user,) = document["users"]
+    assert user["user"]["exec"]["command"] == "mpctl", "a path would tie the file to this machine"
     assert user["user"]["exec"]["args"] == ["credential", "eks/us-east-1/serving"]
     assert user["user"]["exec"]["env"] == [{"name": "AWS_PROFILE", "value": "prod"}]
     assert document["contexts"][0]["context"]["namespace"] == "inference"
     assert "planted" not in result.output
+
+
+def test_a_cluster_with_a_public_certificate_gets_no_authority(
+    run: Callable[..., Result], cloud: FakeCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kubeconfig() -> dict[str, Any]:
+        entry = yaml.safe_load(run(connect, "gke/project/us-central1/serving").stdout)
+        return dict(entry["clusters"][0]["cluster"])
+
+    assert kubeconfig()["certificate-authority-data"] == "Q0E="
+    monkeypatch.setattr(cloud, "endpoint", lambda: ClusterEndpoint("https://a.gke.goog", ""))
+    assert kubeconfig() == {"server": "https://a.gke.goog"}
 
 
 def test_context_names_the_entries(run: Callable[..., Result]) -> None:

@@ -41,6 +41,15 @@ def test_the_endpoint_is_the_clusters(gke: Gke) -> None:
     assert endpoint.ca_data == "Q0E="
 
 
+def test_a_cluster_that_is_reached_by_name_needs_no_authority(gke: Gke, fake: FakeGke) -> None:
+    by_name = fake.cluster.control_plane_endpoints_config.dns_endpoint_config
+    by_name.endpoint = "gke-0a1b.us-central1.gke.goog"
+    assert gke.endpoint().server == "https://203.0.113.7", "nobody outside may use the name"
+    by_name.allow_external_traffic = True
+    endpoint = gke.endpoint()
+    assert (endpoint.server, endpoint.ca_data) == ("https://gke-0a1b.us-central1.gke.goog", "")
+
+
 def test_an_absent_cluster(fake: FakeGke) -> None:
     with (
         running(fake) as client,

@@ -284,3 +284,32 @@ def test_gpus_are_watched_on_every_node(synthesised: dict[str, Any]) -> None:
         one["metadata"]["name"] == "gpu"
         for one in objects(synthesised, "serving", "PrometheusRule")
     )
+
+
+def test_logs_of_a_cluster_on_gke_are_stored_once(synthesised: dict[str, Any]) -> None:
+    sink, exclusion = (
+        resources(synthesised, f"{GKE}-cluster", f"google_logging_project_{kind}")["main"]
+        for kind in ("sink", "exclusion")
+    )
+    assert exclusion["filter"] == sink["filter"]
+    assert exclusion["depends_on"] == ["google_logging_project_sink.main"]
+
+
+def test_a_private_cluster_on_gke_is_deployed_to_by_its_name(tmp_path: Path) -> None:
+    by_address, by_name = (
+        synthesise(golden(tmp_path, ("access:\n", f"access:\n  dns_endpoint: {wanted}\n")))
+        for wanted in ("false", "true")
+    )
+    path = "control_plane_endpoints_config[0].dns_endpoint_config[0].endpoint"
+    for stacks, external, endpoint in ((by_address, False, "endpoint"), (by_name, True, path)):
+        cluster = resources(stacks, f"{GKE}-cluster", "google_container_cluster")["main"]
+        settings = cluster["control_plane_endpoints_config"]["dns_endpoint_config"]
+        assert settings == {"allow_external_traffic": external}
+        output = stacks[f"{GKE}-cluster"]["output"]["cluster_endpoint"]["value"]
+        assert output == f"https://${{google_container_cluster.main.{endpoint}}}"
+        for layer in ("platform", "serving"):
+            # The name's certificate is one that every machine knows.
+            (provider,) = stacks[f"{GKE}-{layer}"]["provider"]["kubernetes"]
+            assert ("cluster_ca_certificate" in provider) is not external
+            (eks,) = stacks[f"{EKS}-{layer}"]["provider"]["kubernetes"]
+            assert "cluster_ca_certificate" in eks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 
 import yaml
 
@@ -13,7 +12,7 @@ from mpctl.cloud.managed_cluster import open_cloud, parse_cluster
 from mpctl.errors import InputError
 from mpctl.json_types import Json
 
-API = "client.authentication.k8s.io"
+V1 = "client.authentication.k8s.io/v1"
 
 
 def kubeconfig(request: ConnectRequest) -> str:
@@ -27,8 +26,8 @@ def kubeconfig(request: ConnectRequest) -> str:
     endpoint = open_cloud(cluster, profile=request.profile).endpoint()
     name = request.context or cluster.short
     plugin: Json = {
-        "apiVersion": f"{API}/v1",
-        "command": shutil.which("mpctl") or "mpctl",
+        "apiVersion": V1,
+        "command": "mpctl",
         "args": ["credential", cluster.short],
         "interactiveMode": "Never",
         "installHint": "mpctl is not on PATH: pip install '.[cloud]' in its checkout",
@@ -36,7 +35,9 @@ def kubeconfig(request: ConnectRequest) -> str:
     if request.profile:
         plugin["env"] = [{"name": "AWS_PROFILE", "value": request.profile}]
     namespace_entry = {"namespace": request.namespace} if request.namespace else {}
-    cluster_record = {"server": endpoint.server, "certificate-authority-data": endpoint.ca_data}
+    cluster_record = {"server": endpoint.server}
+    if endpoint.ca_data:
+        cluster_record["certificate-authority-data"] = endpoint.ca_data
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -56,10 +57,10 @@ def credential(request: ConnectRequest) -> str:
     """
     exec_info = os.environ.get("KUBERNETES_EXEC_INFO", "")
     try:
-        version = json.loads(exec_info)["apiVersion"] if exec_info else f"{API}/v1"
+        version = json.loads(exec_info)["apiVersion"] if exec_info else V1
     except (ValueError, KeyError, TypeError):
         raise InputError("is not what kubectl sends", field="KUBERNETES_EXEC_INFO") from None
-    if version not in {f"{API}/v1", f"{API}/v1beta1"}:
+    if version not in {V1, f"{V1}beta1"}:
         raise InputError(
             f"asks for {version}",
             field="KUBERNETES_EXEC_INFO",
