@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from infra.templates import entries
 from stacks.clouds import Cloud
 from stacks.services.objects import UID
 from stacks.settings.gateway import Gateway
@@ -19,13 +17,9 @@ PROMETHEUS = "http://kube-prometheus-stack-prometheus.monitoring.svc"
 GATEWAY = "kserve/kserve-ingress-gateway"
 
 
-@cache
 def written() -> dict[str, Values]:
     """Chart -> its values in the file."""
-    found: dict[str, Values] = yaml.safe_load(
-        Path(__file__).with_suffix(".yaml").read_text("utf-8")
-    )
-    return found
+    return entries(Path(__file__).with_suffix(".yaml"))
 
 
 def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> Values:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from infra.templates import entries
 
 
 @dataclass(frozen=True)
@@ -31,5 +31,5 @@ class Cloud:
     shared_class: Mapping[str, Any]
 
 
-_TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+_TABLE = entries(Path(__file__).with_suffix(".yaml"))
 CLOUDS = {name: Cloud(**row) for name, row in _TABLE.items()}

@@ -63,7 +63,10 @@ class EksCluster(Stack):
             groups[:1], shared_models=settings.shared_models, disk_key=settings.disk_keys.eks
         )
         control.pod_role(
-            "autoscaler", policies.autoscaler(plan.name), "kube-system", "cluster-autoscaler"
+            "autoscaler",
+            policies.written("autoscaler", cluster=plan.name),
+            "kube-system",
+            "cluster-autoscaler",
         )
         self.bucket_readers(control)
         volume = None

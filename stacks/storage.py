@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.templates import filled
 from stacks.base import Plan
 from stacks.clouds import CLOUDS
 from stacks.manifests import Document
-from stacks.services.documents import filled, named
+from stacks.services.documents import named
 from stacks.services.objects import UID
 
 DISK = "mpctl-disk"

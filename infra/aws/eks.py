@@ -79,7 +79,7 @@ class Cluster(Construct):
                 "cluster",
                 name="secrets",
                 role=role["id"],
-                policy=policies.use_key(key["arn"]),
+                policy=policies.written("use_key", key=key["arn"]),
             ),
         ]
         self.node_role = self.role("node", policies.trust("ec2.amazonaws.com"), NODE_POLICIES)
@@ -225,7 +225,7 @@ class Cluster(Construct):
             ("service-role/AmazonEBSCSIDriverPolicy",),
         )
         if disk_key:
-            policy = policies.use_disk_key(disk_key)
+            policy = policies.written("use_disk_key", key=disk_key)
             resource(
                 self,
                 "aws_iam_role_policy",

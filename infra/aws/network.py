@@ -251,7 +251,7 @@ class Network(Construct):
             "flow_logs",
             name="write",
             role=role["id"],
-            policy=policies.flow_logs(group["arn"]),
+            policy=policies.written("write_logs", group=group["arn"]),
         )
         resource(
             self,

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from infra.templates import entries, filled
 
 VERSION = "2012-10-17"
 
@@ -47,78 +50,16 @@ def pod_identity_trust(account: str) -> str:
     return trust("pods.eks.amazonaws.com", "sts:AssumeRole", "sts:TagSession", account=account)
 
 
-def autoscaler(cluster: str) -> str:
-    """Permissions of cluster-autoscaler, its writes limited to this cluster by the tag EKS puts on its groups."""
-    read = [
-        "autoscaling:DescribeAutoScalingGroups",
-        "autoscaling:DescribeAutoScalingInstances",
-        "autoscaling:DescribeLaunchConfigurations",
-        "autoscaling:DescribeScalingActivities",
-        "autoscaling:DescribeTags",
-        "ec2:DescribeImages",
-        "ec2:DescribeInstanceTypes",
-        "ec2:DescribeLaunchTemplateVersions",
-        "ec2:GetInstanceTypesFromInstanceRequirements",
-        "eks:DescribeNodegroup",
-    ]
-    owned = {"StringEquals": {f"aws:ResourceTag/k8s.io/cluster-autoscaler/{cluster}": "owned"}}
-    write = ["autoscaling:SetDesiredCapacity", "autoscaling:TerminateInstanceInAutoScalingGroup"]
-    return document(allow(read, ["*"]), allow(write, ["*"], Condition=owned))
+def written(entry: str, **values: object) -> str:
+    """The policy *entry* of policies.yaml with *values* in it."""
+    statements = entries(Path(__file__).with_suffix(".yaml"))[entry]
+    return document(*filled(statements, values))
 
 
 def key_policy(account: str, region: str, log_groups: Sequence[str]) -> str:
-    """The account administers the key; CloudWatch Logs may use it for these groups only."""
+    """The policy of a cluster's key, which encrypts the log groups of these names."""
     groups = [f"arn:aws:logs:{region}:{account}:log-group:{name}" for name in log_groups]
-    logs = {
-        "Effect": "Allow",
-        "Principal": {"Service": f"logs.{region}.amazonaws.com"},
-        "Action": [
-            "kms:Encrypt",
-            "kms:Decrypt",
-            "kms:ReEncrypt*",
-            "kms:GenerateDataKey*",
-            "kms:Describe*",
-        ],
-        "Resource": "*",
-        "Condition": {"ArnEquals": {"kms:EncryptionContext:aws:logs:arn": groups}},
-    }
-    root = {
-        "Effect": "Allow",
-        "Principal": {"AWS": f"arn:aws:iam::{account}:root"},
-        "Action": "kms:*",
-        "Resource": "*",
-    }
-    return document(root, logs)
-
-
-def use_key(key_arn: str) -> str:
-    """Permissions of the control plane on the key that encrypts secrets."""
-    return document(
-        allow(["kms:Encrypt", "kms:Decrypt", "kms:ListGrants", "kms:DescribeKey"], [key_arn])
-    )
-
-
-def use_disk_key(key_arn: str) -> str:
-    """Permissions of the EBS driver on the key of its volumes; the grant is only for attaching a volume."""
-    use = [
-        "kms:Encrypt",
-        "kms:Decrypt",
-        "kms:ReEncrypt*",
-        "kms:GenerateDataKey*",
-        "kms:DescribeKey",
-    ]
-    grant = {"Condition": {"Bool": {"kms:GrantIsForAWSResource": "true"}}}
-    return document(allow(use, [key_arn]), allow(["kms:CreateGrant"], [key_arn], **grant))
-
-
-def flow_logs(group_arn: str) -> str:
-    actions = [
-        "logs:CreateLogStream",
-        "logs:PutLogEvents",
-        "logs:DescribeLogGroups",
-        "logs:DescribeLogStreams",
-    ]
-    return document(allow(actions, [group_arn, f"{group_arn}:*"]))
+    return written("key", account=account, region=region, log_groups=groups)
 
 
 # Actions of a deploy and a destroy by service; reads are allowed as a whole.

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from infra.aws.network import ENDPOINTS
+from infra.templates import entries
 from stacks.base import Plan
 from stacks.cluster import SYSTEM_DISK_GB, system_nodes
 
@@ -30,13 +28,9 @@ class Cost:
     hour_at_most: float | None
 
 
-@cache
 def prices() -> dict[str, Any]:
     """The shipped price table."""
-    loaded: dict[str, Any] = yaml.safe_load(
-        Path(__file__).with_name("prices.yaml").read_text("utf-8")
-    )
-    return loaded
+    return entries(Path(__file__).with_name("prices.yaml"))
 
 
 def costs(plan: Plan) -> tuple[Cost, ...]:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from string import Template
 from typing import Any
 
-import yaml
+from infra.templates import entries, filled
 
 Document = dict[str, Any]
-
-
-@cache
-def objects() -> Document:
-    """Every entry of objects.yaml, with its placeholders."""
-    text = Path(__file__).with_name("objects.yaml").read_text("utf-8")
-    loaded: Document = yaml.safe_load(text)
-    return loaded
+OBJECTS = Path(__file__).with_name("objects.yaml")
 
 
 def written(entry: str, /, **values: Any) -> Document:
@@ -27,20 +17,8 @@ def written(entry: str, /, **values: Any) -> Document:
     Raises:
         KeyError: the object has a placeholder without a value.
     """
-    made: Document = filled(objects()[entry], values)
+    made: Document = filled(entries(OBJECTS)[entry], values)
     return labelled(made)
-
-
-def filled(part: Any, values: Mapping[str, Any]) -> Any:
-    """A copy of *part*: ``${x}`` alone is the value x of any type, within a text its text."""
-    if isinstance(part, dict):
-        return {key: filled(item, values) for key, item in part.items()}
-    if isinstance(part, list):
-        return [filled(item, values) for item in part]
-    if not isinstance(part, str) or "${" not in part:
-        return part
-    name = part[2:-1]
-    return values[name] if part == f"${{{name}}}" else Template(part).substitute(values)
 
 
 def labelled(document: Document) -> Document:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 
+from infra.templates import entries
 from mpctl.methods.preflight.drain import SHUTDOWN_TIMEOUT_SINCE, sleeping_hook, waiting_hook
 from mpctl.methods.versions import parse_version
 from mpctl.staging.kserve_storage import OLDEST, SEVERAL_IMAGES
-from stacks.services.documents import Document, objects, written
+from stacks.services.documents import OBJECTS, Document, written
 from stacks.services.values import VOLUME, Service, drain_of, end_s
 
-UID: int = objects()["pod_security"]["runAsUser"]  # of every pod that reads or writes models
-GPU_TOLERATION = objects()["gpu_toleration"]
+UID: int = entries(OBJECTS)["pod_security"]["runAsUser"]  # of every pod that reads or writes models
+GPU_TOLERATION = entries(OBJECTS)["gpu_toleration"]
 MODELS = "models"  # the name of the shared volume claim
 # Limits where no machine is known: three quarters of 8 CPUs and 32 GiB.
 ENGINE_CPUS, ENGINE_MEMORY_GIB = 6, 24
