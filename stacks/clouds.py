@@ -21,6 +21,7 @@ class Cloud:
     critical_pods_quota: bool
     driver_installer: bool
     cluster_autoscaler: bool
+    log_collector: bool
     core_dns: bool
     internal_gateway: Mapping[str, str]
     idle_timeout: tuple[str, int] | None

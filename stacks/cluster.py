@@ -68,6 +68,8 @@ class EksCluster(Stack):
             "kube-system",
             "cluster-autoscaler",
         )
+        if settings.monitoring.logs:
+            control.engine_logs(key)
         self.bucket_readers(control)
         volume = None
         if settings.shared_models:

@@ -14,12 +14,14 @@ import yaml
 from constructs import Construct
 
 from infra import builder, charts
+from infra.aws import eks
 from stacks import chart_values as values
 from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
 from stacks.driver_installer import daemonset
 from stacks.isolation import PLATFORM, ingress_policy
-from stacks.manifests import AUTOSCALING, address, manifest
+from stacks.manifests import AUTOSCALING, Document, address, manifest
+from stacks.services.documents import written
 from stacks.services.objects import GPU_TOLERATION
 from stacks.storage import DISK, storage_classes
 
@@ -64,6 +66,8 @@ class Platform(Stack):
         )
         self.kserve(after=[cert, gateway])
         self.autoscaling(after=[metrics])
+        for document in engine_logs(plan):
+            manifest(self, address(document), document)
         self.isolate()
         builder.output(
             self,
@@ -190,6 +194,21 @@ class Platform(Stack):
             self.chart(
                 "cluster-autoscaler", "kube-system", chosen, after=after, create_namespace=False
             )
+
+
+def engine_logs(plan: Plan) -> list[Document]:
+    """The collector of the engines' logs. Its log group and identity are of the cluster layer, as the autoscaler's."""
+    wanted = plan.settings.monitoring.logs and CLOUDS[plan.cluster.provider].log_collector
+    if not wanted or (plan.existing and plan.existing.cluster):
+        return []
+    collector = written(
+        "engine_logs",
+        image=plan.settings.mirror.image(plan.versions.image("fluent-bit")),
+        region=plan.cluster.region,
+        group=eks.engine_log_group(plan.name),
+        namespace=plan.settings.namespace,
+    )
+    return [written("service_account", name="engine-logs", namespace="kube-system"), collector]
 
 
 def pause_image(plan: Plan) -> str:

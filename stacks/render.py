@@ -17,7 +17,7 @@ from stacks.clouds import CLOUDS
 from stacks.driver_installer import daemonset
 from stacks.main import load_fleet, load_settings, plans, told
 from stacks.manifests import Document
-from stacks.platform import gpu_driver, pause_image
+from stacks.platform import engine_logs, gpu_driver, pause_image
 from stacks.serving import documents, first_services
 from stacks.storage import storage_classes
 
@@ -33,6 +33,7 @@ def render(what: str) -> list[Document]:
             rendered += first_services(plan)
         elif what == "platform":
             rendered += storage_classes(plan, f"{plan.name}-model-volume")
+            rendered += engine_logs(plan)
             if CLOUDS[plan.cluster.provider].driver_installer:
                 rendered.append(daemonset(pause_image(plan), gpu_driver(plan)))
         else:

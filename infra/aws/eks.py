@@ -243,6 +243,19 @@ class Cluster(Construct):
             )
             self.addon("aws-efs-csi-driver", role=("efs-csi-controller-sa", efs), after=nodes)
 
+    def engine_logs(self, key: Element) -> None:
+        """The log group of the engines, and the identity of the collector that writes to it."""
+        group = resource(
+            self,
+            "aws_cloudwatch_log_group",
+            "engines",
+            name=engine_log_group(self.plan.name),
+            retention_in_days=self.plan.log_days,
+            kms_key_id=key["arn"],
+        )
+        policy = policies.written("write_logs", group=group["arn"])
+        self.pod_role("engine_logs", policy, "kube-system", "engine-logs")
+
     def pod_role(self, name: str, policy: str, namespace: str, account: str) -> Element:
         """A role with one policy of ours, given to one service account."""
         made = self.role(name, policies.pod_identity_trust(self.plan.account), ())
@@ -278,13 +291,20 @@ def log_group(cluster: str) -> str:
     return f"/aws/eks/{cluster}/cluster"
 
 
+def engine_log_group(cluster: str) -> str:
+    """Where the logs of a cluster's engines go."""
+    return f"/aws/eks/{cluster}/engines"
+
+
 def encryption_key(scope: Construct, name: str, region: str, account: Element) -> Element:
     """One key for secrets, logs and the model volume of a cluster. Disks of nodes are encrypted with the account's
     key for EBS, or with a given one: a key of ours would need a grant for Auto Scaling's service-linked role, which not
     every account has.
     """
     policy = policies.key_policy(
-        account["account_id"], region, (log_group(name), network.flow_log_group(name))
+        account["account_id"],
+        region,
+        (log_group(name), engine_log_group(name), network.flow_log_group(name)),
     )
     key = resource(
         scope,

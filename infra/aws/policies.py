@@ -62,21 +62,6 @@ def key_policy(account: str, region: str, log_groups: Sequence[str]) -> str:
     return written("key", account=account, region=region, log_groups=groups)
 
 
-# Actions of a deploy and a destroy by service; reads are allowed as a whole.
-DEPLOY = {
-    "ec2": "*Vpc* *Subnet* *InternetGateway *NatGateway *RouteTable *Route *SecurityGroup* *Address *LaunchTemplate* "
-    "*FlowLogs *Tags RunInstances",
-    "eks": "*",
-    "elasticfilesystem": "*FileSystem* *MountTarget* TagResource UntagResource ListTagsForResource",
-    "iam": "*Role *RolePolicy *RolePolicies *InstanceProfilesForRole UpdateAssumeRolePolicy CreateServiceLinkedRole",
-    "kms": "CreateKey DescribeKey ScheduleKeyDeletion *KeyPolicy *Alias ListAliases EnableKeyRotation CreateGrant "
-    "GetKeyRotationStatus TagResource UntagResource ListResourceTags Decrypt GenerateDataKey",
-    "logs": "*LogGroup* *RetentionPolicy AssociateKmsKey CreateLogDelivery DeleteLogDelivery TagResource UntagResource "
-    "ListTagsForResource",
-    "budgets": "ModifyBudget ViewBudget TagResource ListTagsForResource",
-    "ssm": "GetParameter",
-    "sts": "GetCallerIdentity",
-}
 # One of each, which a deploy without it stops at.
 PROBES = (
     "ec2:CreateVpc",
@@ -90,15 +75,6 @@ PROBES = (
     "logs:CreateLogGroup",
     "elasticfilesystem:CreateFileSystem",
 )
-
-
-def deployer() -> str:
-    """The policy of who deploys and destroys the cluster layer; later layers need rights in the cluster alone."""
-    actions = [
-        f"{service}:{action}" for service, names in DEPLOY.items() for action in names.split()
-    ]
-    reads = ["ec2:Describe*", "ec2:Get*", "iam:Get*", "iam:List*", "servicequotas:GetServiceQuota"]
-    return document(allow([*reads, *actions], ["*"]))
 
 
 def read_buckets(buckets: Sequence[str], keys: Sequence[str] = ()) -> str:

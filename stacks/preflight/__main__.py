@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 
-from infra.aws.policies import deployer
+from infra.aws.policies import written
 from mpctl.errors import MpctlError, Refused, Undecided
 from stacks.base import Plan
 from stacks.main import load_fleet, load_settings, plans, told
@@ -66,7 +66,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         sys.stdout.write(f"{__doc__}\n")
         return 0
     if "--policy" in sys.argv[1:]:
-        sys.stdout.write(json.dumps(json.loads(deployer()), indent=2) + "\n")
+        sys.stdout.write(json.dumps(json.loads(written("deployer")), indent=2) + "\n")
         return 0
     offline = "--offline" in sys.argv[1:]
     codes = [0]

@@ -20,12 +20,14 @@ class RemoteWrite:
 @dataclass(frozen=True)
 class Monitoring:
     """``alertmanager_secret``: a Secret in the namespace monitoring with ``alertmanager.yaml``; without it no alert
-    reaches anybody. ``storage_gb``: Prometheus' disk, whose last tenth it leaves free.
+    reaches anybody. ``storage_gb``: Prometheus' disk, whose last tenth it leaves free. ``logs``: on EKS the engines'
+    logs go to CloudWatch.
     """
 
     alertmanager_secret: str | None
     storage_gb: int
     remote_write: tuple[RemoteWrite, ...]
+    logs: bool
 
 
 def read_monitoring(node: Node) -> Monitoring:
@@ -39,4 +41,5 @@ def read_monitoring(node: Node) -> Monitoring:
         node.maybe("alertmanager_secret", **SECRET),
         node.number("storage_gb", 50, low=10, high=16_000),
         tuple(stores),
+        node.value("logs", bool, False),
     )

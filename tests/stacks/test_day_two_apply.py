@@ -160,7 +160,7 @@ def test_create_upgrade_replace_destroy(
     apply(terraform, place, after, "destroy", "-refresh=false")
     lines |= {line for line in log.read_text("utf-8").splitlines() if line.startswith("call ")}
     assert remains(url) == {}
-    (statement,) = json.loads(policies.deployer())["Statement"]
+    (statement,) = json.loads(policies.written("deployer"))["Statement"]
     calls = {line.removeprefix("call ") for line in lines}
     refused = {
         call

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +287,44 @@ def test_gpus_are_watched_on_every_node(synthesised: dict[str, Any]) -> None:
         one["metadata"]["name"] == "gpu"
         for one in objects(synthesised, "serving", "PrometheusRule")
     )
+
+
+def test_the_logs_of_engines_on_eks_go_to_cloudwatch(
+    synthesised: dict[str, Any], rich: dict[str, Any]
+) -> None:
+    cluster = f"{EKS}-cluster"
+    assert "engines" not in resources(synthesised, cluster, "aws_cloudwatch_log_group")
+    group = resources(rich, cluster, "aws_cloudwatch_log_group")["engines"]
+    control_plane = resources(rich, cluster, "aws_cloudwatch_log_group")["control_plane"]
+    assert group == {**control_plane, "name": group["name"]}, "the same key and retention"
+    key = json.loads(resources(rich, cluster, "aws_kms_key")["main"]["policy"])
+    (condition,) = (one["Condition"] for one in key["Statement"] if "Condition" in one)
+    assert f"log-group:{group['name']}" in json.dumps(condition), "CloudWatch may use the key"
+
+    account, collector = (
+        resources(rich, f"{EKS}-platform", "kubernetes_manifest")[name]["manifest"]
+        for name in (
+            "serviceaccount_kube_system_engine_logs",
+            "daemonset_kube_system_engine_logs",
+        )
+    )
+    pod = collector["spec"]["template"]["spec"]
+    identity = resources(rich, cluster, "aws_eks_pod_identity_association")["engine_logs"]
+    assert identity["namespace"] == account["metadata"]["namespace"] == "kube-system"
+    assert identity["service_account"] == account["metadata"]["name"] == pod["serviceAccountName"]
+    (container,) = pod["containers"]
+    options = dict(item.removeprefix("--prop=").split("=", 1) for item in container["args"])
+    assert options["log_group_name"] == group["name"] and options["region"] == "us-west-2"
+    file = "qwen3-8b-predictor-5d_inference_kserve-container-" + 64 * "0" + ".log"
+    assert fnmatch.fnmatch(f"/var/log/containers/{file}", options["path"])
+    parts = re.search(options["tag_regex"].replace("?<", "?P<"), f"/var/log/containers/{file}")
+    assert parts and parts.groupdict() == {
+        "pod": "qwen3-8b-predictor-5d",
+        "container": "kserve-container",
+    }
+    assert f"{GKE}-platform" in rich and "daemonset_kube_system_engine_logs" not in resources(
+        rich, f"{GKE}-platform", "kubernetes_manifest"
+    ), "GKE's own agent sends them"
 
 
 def test_logs_of_a_cluster_on_gke_are_stored_once(synthesised: dict[str, Any]) -> None:

@@ -95,7 +95,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory, rich: dict[str, Any]) -> Pa
 def documents(folder: Path) -> None:
     from stacks.driver_installer import daemonset
     from stacks.main import load_fleet, load_settings, plans
-    from stacks.platform import gpu_driver
+    from stacks.platform import engine_logs, gpu_driver
     from stacks.serving import documents as serving
     from stacks.serving import first_services
 
@@ -106,7 +106,7 @@ def documents(folder: Path) -> None:
     ):
         plan = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)[0]
         installer = daemonset(plan.versions.image("gke-pause"), gpu_driver(plan))
-        items = [*serving(plan), *first_services(plan), installer]
+        items = [*serving(plan), *first_services(plan), installer, *engine_logs(plan)]
         (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(items), "utf-8")
 
 
