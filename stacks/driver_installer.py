@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import yaml
+from infra.templates import entries, filled
 
 
 def daemonset(pause_image: str, driver: str) -> dict[str, Any]:
     """*driver* is what ``cos-gpu-installer --version`` takes: ``default``, ``latest`` or a version of the node's image.
     Without it the installer takes ``default``, which may be older than the engine's CUDA needs."""
-    text = Path(__file__).with_suffix(".yaml").read_text("utf-8")
-    return dict(yaml.safe_load(text.replace("PAUSE_IMAGE", pause_image).replace("DRIVER", driver)))
+    table = entries(Path(__file__).with_suffix(".yaml"))
+    return dict(filled(table, {"pause_image": pause_image, "driver": driver}))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-import yaml
-
+from infra.templates import entries
 from mpctl.errors import InputError
 from stacks.fleet import InferenceCluster, NodePool
 from stacks.services.values import Service, end_s
@@ -62,7 +61,7 @@ class Machine:
 @cache
 def machines() -> dict[str, dict[str, Machine]]:
     """Cloud -> machine type -> what it has."""
-    rows = yaml.safe_load(FILE.read_text("utf-8"))
+    rows = entries(FILE)
     return {
         cloud: {name: Machine(name, **row) for name, row in types.items()}
         for cloud, types in rows.items()

@@ -9,8 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from infra.templates import entries
 from mpctl.errors import InputError
 
 FILE = Path(__file__).with_name("versions.yaml")
@@ -58,7 +57,7 @@ def pin(name: str, row: Mapping[str, Any]) -> Pin:
 
 @cache
 def table() -> Table:
-    body = yaml.safe_load(FILE.read_text("utf-8"))
+    body = entries(FILE)
     sections = {
         section: {name: pin(name, row) for name, row in rows.items()}
         for section, rows in body.items()

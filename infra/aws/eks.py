@@ -22,12 +22,13 @@ ADMIN = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 VIEW = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSViewPolicy"  # everything but Secrets
 NODE_POLICIES = (
     "AmazonEKSWorkerNodePolicy",
-    "AmazonEKS_CNI_Policy",
+    "",  # was the VPC CNI's, which has an identity now; the others keep their addresses in states
     "AmazonEC2ContainerRegistryPullOnly",
     "AmazonSSMManagedInstanceCore",
 )
-# Needed before a node can become Ready; the others wait for nodes, or their pods would never be scheduled.
-EARLY_ADDONS = ("vpc-cni", "kube-proxy", "eks-pod-identity-agent")
+# Needed, with the VPC CNI, before a node can become Ready; the others wait for nodes, or their pods would never be
+# scheduled.
+EARLY_ADDONS = ("kube-proxy", "eks-pod-identity-agent")
 # The VPC CNI enforces NetworkPolicy objects only when told so; without this ours would be decoration.
 ADDON_SETTINGS: Mapping[str, object] = {"vpc-cni": {"enableNetworkPolicy": "true"}}
 
@@ -119,7 +120,11 @@ class Cluster(Construct):
             self.access(f"viewer_{index}", principal, VIEW)
         for index, block in enumerate(plan.private_cidrs):
             self.reach(index, block)
-        self.ready = [self.addon(name) for name in EARLY_ADDONS]
+        trust = policies.pod_identity_trust(plan.account)
+        cni = self.role("vpc_cni", trust, ("AmazonEKS_CNI_Policy",))
+        # Not by the node's role, whose rights every pod in the host's network has.
+        network_addon = self.addon("vpc-cni", role=("aws-node", cni), after=self.attachments)
+        self.ready = [network_addon, *(self.addon(name) for name in EARLY_ADDONS)]
 
     def role(self, name: str, trust: str, managed: Sequence[str]) -> Element:
         """A role with AWS-managed policies attached; the attachments are kept for ordering."""
@@ -139,6 +144,7 @@ class Cluster(Construct):
                 policy_arn=f"arn:aws:iam::aws:policy/{policy}",
             )
             for index, policy in enumerate(managed)
+            if policy
         ]
         return made
 

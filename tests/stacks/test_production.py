@@ -289,6 +289,27 @@ def test_gpus_are_watched_on_every_node(synthesised: dict[str, Any]) -> None:
     )
 
 
+def test_the_network_addon_has_an_identity_and_nodes_have_no_right_on_interfaces(
+    synthesised: dict[str, Any],
+) -> None:
+    cluster = f"{EKS}-cluster"
+    attached = resources(synthesised, cluster, "aws_iam_role_policy_attachment")
+    (address,) = (
+        name
+        for name, one in attached.items()
+        if one["policy_arn"].endswith("/AmazonEKS_CNI_Policy")
+    )
+    assert attached[address]["role"] == "${aws_iam_role.vpc_cni.name}"
+    addon = resources(synthesised, cluster, "aws_eks_addon")["vpc_cni"]
+    assert addon["pod_identity_association"] == [
+        {"service_account": "aws-node", "role_arn": "${aws_iam_role.vpc_cni.arn}"}
+    ]
+    assert addon["depends_on"] == [f"aws_iam_role_policy_attachment.{address}"], "before nodes"
+    # A policy that moved to another address would be detached after it was attached.
+    pull = attached["node_2"]["policy_arn"]
+    assert pull.endswith("/AmazonEC2ContainerRegistryPullOnly") and "node_1" not in attached
+
+
 def test_the_logs_of_engines_on_eks_go_to_cloudwatch(
     synthesised: dict[str, Any], rich: dict[str, Any]
 ) -> None:
