@@ -89,7 +89,7 @@ def command_list() -> str:
     )
     shared = {group for group, times in sets.items() if times > 2}
     lines = [INTRODUCTION, "Options of every command: " + names(cli.get_params(root)) + ".", ""]
-    lines += [f"*{title}* stands for {options}.\n" for title, options in sorted(shared)]
+    lines += [f"*{title}* means {options}.\n" for title, options in sorted(shared)]
     lines += ["| command | options |", "|---|---|"]
     for path, purpose, sections in commands:
         options = (

@@ -5,10 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 
-LONGEST_S, MOST_MIB = (
-    60.0,
-    512,
-)  # of wall clock, which a busy machine stretches; what has no bound takes hours
+LONGEST_S = 60.0  # of wall clock, which a busy machine stretches; what has no bound takes hours
+MOST_MIB = 512
 _STATUS, _PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
