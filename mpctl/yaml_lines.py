@@ -148,14 +148,15 @@ class Node:
         return name in self.body and self.body[name] is not None
 
     def value(self, name: str, kind: type[T], default: T = _MISSING) -> T:
-        """The value of *name*, of exactly this scalar type; an error when it is absent without a default."""
+        """The value of *name*, of exactly this scalar type (8 is a float, too); without a default it must be there."""
         self.asked.add(name)
         if not self.has(name):
             if default is _MISSING:
                 raise self.error(name, _NO_FIELD)
             return default
         scalar = self.body[name]
-        if (kind is not bool and isinstance(scalar, bool)) or not isinstance(scalar, kind):
+        accepted = (float, int) if kind is float else kind
+        if (kind is not bool and isinstance(scalar, bool)) or not isinstance(scalar, accepted):
             hint = "put it into quotes" if kind is str and isinstance(scalar, int | float) else None
             raise self.error(name, f"expected {WORDS[kind]}, got {scalar!r}", hint)
         return kind(scalar)  # type: ignore[call-arg]
@@ -216,9 +217,7 @@ class Node:
     def node(self, name: str) -> Node:
         """The mapping under *name*; an empty one stands in when it is absent."""
         self.asked.add(name)
-        mapping = self.body.get(name)
-        if mapping is None:
-            mapping = CommentedMap()
+        mapping = self.body[name] if self.has(name) else CommentedMap()
         if not isinstance(mapping, CommentedMap):
             raise self.error(name, f"expected a mapping, got {mapping!r}")
         return Node(mapping, self.file, self.line_of(name), self.field(name))
@@ -237,12 +236,11 @@ class Node:
 
     def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         """The list of strings under *name*."""
-        if not self.has(name):
-            self.asked.add(name)
-            return default
         items = self._list(name)
+        if not self.has(name):
+            return default
         for index, item in enumerate(items):
-            if not isinstance(item, str) or not item:
+            if not (item and isinstance(item, str)):
                 raise self.item_error(name, index, f"expected text, got {item!r}")
         return tuple(str(item) for item in items)
 

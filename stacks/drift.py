@@ -51,19 +51,25 @@ def synthesise(folder: Path, environ: Mapping[str, str]) -> list[Path]:
     )
 
 
+def run_terraform(
+    terraform: str, folder: Path, environ: Mapping[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    """Run one command of Terraform in *folder*, in words for programs."""
+    return subprocess.run(
+        [terraform, *arguments],
+        cwd=folder,
+        env={**environ, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=MINUTES * 60,
+        check=False,
+    )
+
+
 def compare(folder: Path, terraform: str, environ: Mapping[str, str]) -> Compared:
     """Plan one stack."""
-    quiet = {**environ, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
     for arguments in (("init",), ("plan", "-detailed-exitcode", "-lock=false")):
-        done = subprocess.run(
-            [terraform, *arguments, "-input=false", "-no-color"],
-            cwd=folder,
-            env=quiet,
-            capture_output=True,
-            text=True,
-            timeout=MINUTES * 60,
-            check=False,
-        )
+        done = run_terraform(terraform, folder, environ, *arguments, "-input=false", "-no-color")
         if done.returncode == 1:
             return Compared(
                 folder.name, FAILED, tuple((done.stderr or done.stdout).strip().splitlines())

@@ -67,6 +67,15 @@ class Serving(Stack):
             {service.name: url(plan, service) for service in plan.settings.services},
             description="OpenAI API of each service, once its InferenceService is Ready",
         )
+        builder.output(
+            self,
+            "autoscaling",
+            {
+                s.name: f"orders at {s.autoscaling.wait_ms} ms, {s.autoscaling.reason}"
+                for s in plan.settings.services
+            },
+            description="Queue wait at which each service orders a pod, and what it keeps",
+        )
 
 
 def pod_security(plan: Plan) -> dict[str, str]:

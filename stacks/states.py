@@ -11,23 +11,22 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mpctl.errors import MpctlError, Refused
 from stacks import backends
 from stacks.base import Plan
-from stacks.drift import terraform_binary
+from stacks.drift import run_terraform, terraform_binary
 from stacks.main import load_fleet, load_settings, own_layers, plans, told, wanted_layers
 from stacks.preflight.facts import AccountFacts
 from stacks.settings import LAYERS
 
-MINUTES = 10
 POOLS = ("aws_eks_node_group", "google_container_node_pool")
 State = Mapping[str, Any]
 
@@ -36,8 +35,8 @@ class Terraform:
     """Terraform in a folder with a backend and nothing else."""
 
     def __init__(self, folder: str, environ: Mapping[str, str] = os.environ) -> None:
-        self.binary, self.folder = terraform_binary(environ), Path(folder)
-        self.environ = {**environ, "TF_IN_AUTOMATION": "1", "CHECKPOINT_DISABLE": "1"}
+        self.folder = Path(folder)
+        self.run = partial(run_terraform, terraform_binary(environ), self.folder, environ)
 
     def pull(self, plan: Plan, key: str, *arguments: str) -> State:
         """The state under *key*; empty without one. With ``-migrate-state`` the one that was read before comes there.
@@ -51,23 +50,17 @@ class Terraform:
         # init prepares the backend first; then it looks for the providers of the state's resources, hundreds of
         # megabytes that no copy needs. In an empty folder it finds none and ends with an error; only the pull decides.
         (none := self.folder / "none").mkdir(exist_ok=True)
-        how = arguments or ("-reconfigure",)
-        started = self.run("init", "-input=false", f"-plugin-dir={none}", "-no-color", *how)
+        started = self.run(
+            "init",
+            "-input=false",
+            f"-plugin-dir={none}",
+            "-no-color",
+            *(arguments or ("-reconfigure",)),
+        )
         done = self.run("state", "pull")
         if done.returncode:
             raise Refused(f"the state {key}: {(started.stderr or done.stderr).strip()}")
         return dict(json.loads(done.stdout)) if done.stdout.strip() else {}
-
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.binary, *arguments],
-            cwd=self.folder,
-            env=self.environ,
-            capture_output=True,
-            text=True,
-            timeout=MINUTES * 60,
-            check=False,
-        )
 
 
 def owner(state: State) -> str:

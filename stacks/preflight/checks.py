@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from stacks.base import Plan
 from stacks.cluster import zones
+from stacks.fleet import NodePool
 from stacks.machines import gpus_of, limited_services, machines
 from stacks.preflight.facts import AccountFacts
 
@@ -19,6 +20,9 @@ class Outcome(StrEnum):
     WARN = "warn"
     FAIL = "fail"
     UNKNOWN = "unknown"
+
+
+OK, WARN, FAIL, UNKNOWN = Outcome
 
 
 @dataclass(frozen=True)
@@ -33,25 +37,21 @@ class Finding:
 
 def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
     """Every finding on one cluster, worst first within its check's order."""
+    first = (Finding("credentials", OK, facts.identity), *_state(plan, facts))
     if plan.existing and plan.existing.cluster:
         exists = plan.name in " ".join(facts.taken).split()
         made = Finding(
-            "names", Outcome.OK, f"the existing cluster {plan.name} is used, with the nodes it has"
+            "names", OK, f"the existing cluster {plan.name} is used, with the nodes it has"
         )
         gone = Finding(
             "names",
-            Outcome.FAIL,
+            FAIL,
             f"no cluster {plan.name} found",
             "check existing in the environment",
         )
-        return (
-            Finding("credentials", Outcome.OK, facts.identity),
-            *_state(plan, facts),
-            made if exists else gone,
-        )
+        return (*first, made if exists else gone)
     return (
-        Finding("credentials", Outcome.OK, facts.identity),
-        *_state(plan, facts),
+        *first,
         *_renamed(plan, facts),
         *_services(plan),
         *_zones(plan, facts),
@@ -73,26 +73,26 @@ def _state(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
     if facts.owner is None:
         yield Finding(
             "state",
-            Outcome.UNKNOWN,
+            UNKNOWN,
             f"{key} could not be read",
             "check backend, and your right to read it; terraform reads it",
         )
     elif facts.owner not in ("", plan.name):
         yield Finding(
             "state",
-            Outcome.FAIL,
+            FAIL,
             f"{key} belongs to {facts.owner}, not to {plan.name}",
             "set backend.prefix or backend.path, or the environment's name, to one of its own",
         )
     elif not facts.owner and facts.former_owner == plan.name:
         yield Finding(
             "state",
-            Outcome.FAIL,
+            FAIL,
             f"{plan.name} has its state under the former key {plan.former_key(plan.first_layer)}",
             "scripts/deploy --move-state moves it; without that a second cluster would be made",
         )
     else:
-        yield Finding("state", Outcome.OK, key)
+        yield Finding("state", OK, key)
 
 
 def _renamed(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
@@ -102,7 +102,7 @@ def _renamed(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
     if gone and new:
         yield Finding(
             "pools",
-            Outcome.FAIL,
+            FAIL,
             f"{', '.join(gone)} would be deleted while {', '.join(new)} is made, with no GPU between them",
             "keep the old pool beside the new one and deploy; drain its nodes; then remove it and deploy again",
         )
@@ -116,7 +116,7 @@ def _services(plan: Plan) -> Iterator[Finding]:
     if most + candidate > (gpus := gpus_of(plan.cluster)):
         yield Finding(
             "services",
-            Outcome.WARN,
+            WARN,
             f"at their max the services use {most} GPUs and a rollout's candidate {candidate}; the pools have {gpus}",
             "lower autoscaling.max, or raise maxNodeCount; a rollout under full load finds no GPU",
         )
@@ -138,51 +138,51 @@ def cluster_zones(plan: Plan) -> tuple[str, ...]:
 
 def _zones(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
     if facts.zones is None:
-        yield Finding("zones", Outcome.UNKNOWN, f"zones of {plan.cluster.region} could not be read")
+        yield Finding("zones", UNKNOWN, f"zones of {plan.cluster.region} could not be read")
         return
     missing = [zone for zone in cluster_zones(plan) if zone not in facts.zones]
     if missing:
         yield Finding(
             "zones",
-            Outcome.FAIL,
+            FAIL,
             f"this account has no {', '.join(missing)}; it has {', '.join(facts.zones)}",
             "set zones of the pools in the fleet manifest, and network.zones in the environment",
         )
     else:
-        yield Finding("zones", Outcome.OK, ", ".join(cluster_zones(plan)))
+        yield Finding("zones", OK, ", ".join(cluster_zones(plan)))
 
 
 def _offerings(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
     for pool in plan.cluster.pools:
         machine = pool.hardware.machine
         if machine not in facts.offered:
-            yield Finding(
-                "machines", Outcome.UNKNOWN, f"zones that offer {machine} could not be read"
-            )
+            yield Finding("machines", UNKNOWN, f"zones that offer {machine} could not be read")
             continue
         without = [zone for zone in pool.zones if zone not in facts.offered[machine]]
         if without:
             offered = ", ".join(facts.offered[machine]) or "no zone of the region"
             yield Finding(
                 "machines",
-                Outcome.FAIL,
+                FAIL,
                 f"pool {pool.name}: {', '.join(without)} does not offer {machine}; {offered} does",
                 "set zones of the pool in the fleet manifest",
             )
         else:
-            yield Finding(
-                "machines", Outcome.OK, f"pool {pool.name}: {machine} in {', '.join(pool.zones)}"
-            )
+            yield Finding("machines", OK, f"pool {pool.name}: {machine} in {', '.join(pool.zones)}")
+
+
+def of_a_node(plan: Plan, pool: NodePool) -> int:
+    """Amount of the quota that one node of a GPU pool uses: vCPUs on AWS, GPUs on Google Cloud."""
+    machine = machines()[plan.cluster.provider][pool.hardware.machine]
+    return machine.vcpus if plan.cluster.provider == "EKS" else machine.gpus
 
 
 def needed(plan: Plan, *, at_most: bool) -> int:
-    """Amount of the quota that GPU pools use: vCPUs on AWS, GPUs on Google Cloud; at the start or at full size."""
-    total = 0
-    for pool in plan.cluster.pools:
-        machine = machines()[plan.cluster.provider][pool.hardware.machine]
-        nodes = pool.maximum if at_most else pool.nodes
-        total += nodes * (machine.vcpus if plan.cluster.provider == "EKS" else machine.gpus)
-    return total
+    """Amount of the quota that GPU pools use, at the start or at full size."""
+    return sum(
+        (pool.maximum if at_most else pool.nodes) * of_a_node(plan, pool)
+        for pool in plan.cluster.pools
+    )
 
 
 def _gpu_quota(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
@@ -192,7 +192,7 @@ def _gpu_quota(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
             continue
         if quota.limit is None:
             yield Finding(
-                "quota", Outcome.UNKNOWN, f"{quota.name} could not be read", f"see {quota.console}"
+                "quota", UNKNOWN, f"{quota.name} could not be read", f"see {quota.console}"
             )
             continue
         free = quota.limit - (quota.used or 0)
@@ -200,34 +200,30 @@ def _gpu_quota(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
         if free < first:
             yield Finding(
                 "quota",
-                Outcome.FAIL,
+                FAIL,
                 f"{text}; the pools start with {first} {quota.unit}",
                 f"ask for at least {quota.limit + first - free:g} at {quota.console}, which can take days",
             )
         elif free < full:
             yield Finding(
                 "quota",
-                Outcome.WARN,
+                WARN,
                 f"{text}; the pools grow to {full} {quota.unit}",
                 f"lower maxNodeCount in the fleet manifest, or raise it at {quota.console}",
             )
         else:
-            yield Finding("quota", Outcome.OK, f"{text}; the pools grow to {full} {quota.unit}")
+            yield Finding("quota", OK, f"{text}; the pools grow to {full} {quota.unit}")
 
 
 def _upgrades(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
     """Check that services survive a node's upgrade: a spare node comes first where the quota has room for it."""
-    known = machines()[plan.cluster.provider]
-    unit = "vcpus" if plan.cluster.provider == "EKS" else "gpus"
-    spare = max(getattr(known[pool.hardware.machine], unit) for pool in plan.cluster.pools)
+    spare = max(of_a_node(plan, pool) for pool in plan.cluster.pools)
     down = (
         "a service with one replica is down while its node is replaced: "
         "drain, new node, image and model, 5 to 20 min"
     )
     if not plan.settings.surge:
-        yield Finding(
-            "upgrades", Outcome.WARN, f"gpu.surge is off, the old node goes first; {down}"
-        )
+        yield Finding("upgrades", WARN, f"gpu.surge is off, the old node goes first; {down}")
         return
     for purpose, quota in facts.quotas.items():
         if purpose.startswith("gpu") and quota.limit is not None:
@@ -235,7 +231,7 @@ def _upgrades(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
             if 0 <= remaining < spare:
                 yield Finding(
                     "upgrades",
-                    Outcome.WARN,
+                    WARN,
                     f"{quota.name} has no room for a spare node of {spare} {quota.unit}, which an upgrade starts first",
                     f"raise it at {quota.console}, or set gpu.surge: false; then {down}",
                 )
@@ -246,7 +242,7 @@ def _image_moves(facts: AccountFacts) -> Iterator[Finding]:
     for group, (old, new) in facts.image_moves.items():
         yield Finding(
             "image",
-            Outcome.WARN,
+            WARN,
             f"node group {group} moves from image {old} to {new}: its nodes, and the services on them, are replaced "
             "one after the other",
             f"gpu.eks_image: {old} keeps the image",
@@ -267,7 +263,7 @@ def _interruptions(plan: Plan) -> Iterator[Finding]:
         if machine in SHORT_LIVED_ONLY and not (spot or flex):
             yield Finding(
                 "capacity",
-                Outcome.WARN,
+                WARN,
                 f"pool {pool.name}: {machine} is sold as spot or flex-start only",
                 "set gpu.capacity_type: SPOT, or gpu.flex_start",
             )
@@ -279,7 +275,7 @@ def _interruptions(plan: Plan) -> Iterator[Finding]:
             )
             yield Finding(
                 "capacity",
-                Outcome.WARN,
+                WARN,
                 f"pool {pool.name} is {how}. A service with one replica is then down; a rollout that loses an arm is "
                 "undecided or rolls back, and one replica more than needed rides it out",
                 "use on-demand nodes or a reservation for services that must answer",
@@ -293,45 +289,43 @@ def _room(facts: AccountFacts) -> Iterator[Finding]:
             continue
         if quota.limit is None or quota.used is None:
             yield Finding(
-                "quota", Outcome.UNKNOWN, f"{quota.name} could not be read", f"see {quota.console}"
+                "quota", UNKNOWN, f"{quota.name} could not be read", f"see {quota.console}"
             )
         elif quota.used + 1 > quota.limit:
             yield Finding(
                 "quota",
-                Outcome.FAIL,
+                FAIL,
                 f"{quota.name}: {quota.used:g} of {quota.limit:g} in use, one more is needed",
                 f"raise it at {quota.console}, or delete one",
             )
         else:
-            yield Finding(
-                "quota", Outcome.OK, f"{quota.name}: {quota.used:g} of {quota.limit:g} in use"
-            )
+            yield Finding("quota", OK, f"{quota.name}: {quota.used:g} of {quota.limit:g} in use")
 
 
 def _names(facts: AccountFacts) -> Iterator[Finding]:
     if facts.taken:
         yield Finding(
             "names",
-            Outcome.WARN,
+            WARN,
             f"exists already: {', '.join(facts.taken)}",
             "fine when this environment's state holds it; else choose another name for cluster or environment",
         )
     else:
-        yield Finding("names", Outcome.OK, "no cluster of this name")
+        yield Finding("names", OK, "no cluster of this name")
 
 
 def _rights(facts: AccountFacts) -> Iterator[Finding]:
     if facts.denied is None:
         yield Finding(
             "rights",
-            Outcome.UNKNOWN,
+            UNKNOWN,
             "the deployer's rights could not be read (iam:GetRole, iam:SimulatePrincipalPolicy)",
             "python -m stacks.preflight --policy prints what a deploy needs",
         )
     elif facts.denied:
         yield Finding(
             "rights",
-            Outcome.FAIL,
+            FAIL,
             f"not allowed: {', '.join(facts.denied)}",
             "python -m stacks.preflight --policy prints what a deploy needs",
         )
@@ -339,12 +333,12 @@ def _rights(facts: AccountFacts) -> Iterator[Finding]:
 
 def _apis(facts: AccountFacts) -> Iterator[Finding]:
     if facts.apis_off is None:
-        yield Finding("apis", Outcome.UNKNOWN, "enabled services of the project could not be read")
+        yield Finding("apis", UNKNOWN, "enabled services of the project could not be read")
     elif facts.apis_off:
         off = " ".join(facts.apis_off)
         yield Finding(
             "apis",
-            Outcome.FAIL,
+            FAIL,
             f"not enabled: {', '.join(facts.apis_off)}",
             f"gcloud services enable {off}",
         )

@@ -29,6 +29,16 @@ from mpctl.yaml_lines import Node
 # overlap of unaligned periods. manifests/autoscaling/hpa.yaml has no stabilisation upwards.
 REACTION_S = 30.0
 
+# Seconds from "a pod is created" to "a pod is ready" with image and weights on the node, for a model of 17 GiB.
+WARM_START_S = 150.0
+
+# What each GiB adds that is downloaded at every start: about 200 MB/s, by which 17 GiB make a start of 235 s. Assumed;
+# a service's own start is measured by `mpctl rollout`.
+DOWNLOAD_S_PER_GIB = 5.0
+
+# The mean wait that users may see where nobody says another, and the target that it gives for a warm start.
+OBJECTIVE_S, TARGET_MS = 8.0, 1400
+
 # Below this the metric is noise: one request that waits one scrape among a hundred that do not.
 FLOOR_MS = 250
 
@@ -50,7 +60,6 @@ def queue_wait_target(
     slo_ms: float,
     start_s: float,
     growth_per_minute: float = 0.01,
-    reaction_s: float = REACTION_S,
 ) -> QueueWaitTarget:
     """The HPA's target for ``queue_wait_ms``.
 
@@ -58,13 +67,11 @@ def queue_wait_target(
     the node; add about 600 s where a node has to come first). ``growth_per_minute``: how fast the load grows past the
     capacity, as a share of it. The target is rounded down to a multiple of 50 ms and never below 250 ms.
     """
-    for name, number in (("slo_ms", slo_ms), ("growth_per_minute", growth_per_minute)):
-        if not (math.isfinite(number) and number > 0):
+    numbers = {"slo_ms": slo_ms, "growth_per_minute": growth_per_minute, "start_s": start_s}
+    for name, number in numbers.items():
+        if not 0 <= number < math.inf or (number == 0 and name != "start_s"):
             raise InputError("must be a positive number", field=name)
-    for name, number in (("start_s", start_s), ("reaction_s", reaction_s)):
-        if not (math.isfinite(number) and number >= 0):
-            raise InputError("must be zero or a positive number", field=name)
-    cold_s = start_s + reaction_s
+    cold_s = start_s + REACTION_S
     debt_ms = 1000 * (growth_per_minute / 60) * cold_s**2 / 2
     wait = (
         f"a cold start of {cold_s:.0f} s at {growth_per_minute:.1%} growth a minute "
@@ -77,8 +84,8 @@ def queue_wait_target(
             target, debt_ms, True, f"{wait}, of the {slo_ms / 1000:.1f} s allowed"
         )
     # The start time at which the target would just be the floor.
-    spare = max(0.0, math.sqrt(slo_ms / 1000) - math.sqrt(FLOOR_MS / 1000))
-    fastest = math.floor(spare * math.sqrt(2 * 60 / growth_per_minute) - reaction_s)
+    spare = math.sqrt(slo_ms / 1000) - math.sqrt(FLOOR_MS / 1000)
+    fastest = math.floor(spare * math.sqrt(2 * 60 / growth_per_minute) - REACTION_S)
     hint = (
         f"start in under {fastest} s or keep spare replicas"
         if fastest > 0
@@ -89,21 +96,30 @@ def queue_wait_target(
     )
 
 
+def reachable_objective_s(start_s: float) -> float:
+    """The usual objective, or the least whole seconds that a target of 1400 ms keeps after a slower start."""
+    debt_ms = queue_wait_target(slo_ms=1000 * OBJECTIVE_S, start_s=start_s).debt_ms
+    least_ms = (math.sqrt(TARGET_MS) + math.sqrt(debt_ms)) ** 2
+    return max(OBJECTIVE_S, math.ceil(least_ms / 1000))
+
+
 @dataclass(frozen=True)
 class Autoscaling:
     """``maximum`` pods; None: as many as the cluster's pools have GPUs for. ``wait_ms``, ``busy`` and ``hold``: targets
-    of ``queue_wait_ms``, ``engine_busy_ratio`` and ``engine_hold_ratio``.
+    of ``queue_wait_ms``, ``engine_busy_ratio`` and ``engine_hold_ratio``. ``reason``: which mean wait the first keeps.
     """
 
     minimum: int
     maximum: int | None
     wait_ms: int
+    reason: str
     busy: float
     hold: float
 
 
-def read_autoscaling(node: Node) -> Autoscaling:
-    """``autoscaling`` of a service. The target of the wait follows from the objective unless it is given.
+def read_autoscaling(node: Node, download_gib: int) -> Autoscaling:
+    """``autoscaling`` of a service. The target of the wait follows from the objective unless it is given, and the
+    objective from how long a pod takes to start. ``download_gib``: what each pod downloads before its engine starts.
 
     Raises:
         InputError: names file, line and field; the objective cannot be kept by ordering at any wait.
@@ -112,34 +128,21 @@ def read_autoscaling(node: Node) -> Autoscaling:
     maximum = node.number("max", low=1, high=1000) if node.has("max") else None
     if maximum is not None and maximum < minimum:
         raise node.error("max", f"{maximum} is below min {minimum}")
-    shares = {
-        name: decimal(node, name, default) for name, default in (("busy", 0.85), ("hold", 0.6))
-    }
-    for name, share in shares.items():
+    busy, hold = node.value("busy", float, 0.85), node.value("hold", float, 0.6)
+    for name, share in (("busy", busy), ("hold", hold)):
         if not 0.1 <= share <= 1:
             raise node.error(name, f"{share} is not between 0.1 and 1")
-    if shares["hold"] >= shares["busy"]:
-        raise node.error(
-            "hold",
-            f"{shares['hold']} is not below busy {shares['busy']}: no pod would ever be given up",
-        )
-    objective_s = decimal(node, "objective_s", 8.0)
-    start_s = decimal(node, "start_s", 150.0)
+    if hold >= busy:
+        raise node.error("hold", f"{hold} is not below busy {busy}: no pod would ever be given up")
+    start_s = node.value("start_s", float, WARM_START_S + DOWNLOAD_S_PER_GIB * download_gib)
+    objective_s = node.value("objective_s", float, reachable_objective_s(start_s))
     derived = queue_wait_target(slo_ms=1000 * objective_s, start_s=start_s)
     if not derived.holds and not node.has("wait_ms"):
         raise node.error("objective_s", derived.reason, "raise it, or set wait_ms and a higher min")
-    result = Autoscaling(
-        minimum=minimum,
-        maximum=maximum,
-        wait_ms=node.number("wait_ms", derived.target_ms, low=50, high=600_000),
-        busy=shares["busy"],
-        hold=shares["hold"],
-    )
+    wait_ms = node.number("wait_ms", derived.target_ms, low=50, high=600_000)
+    reason = f"for a mean wait of {objective_s:g} s: {derived.reason}"
+    if node.has("wait_ms"):
+        reason = "as the environment sets it"
+    result = Autoscaling(minimum, maximum, wait_ms, reason, busy, hold)
     node.done()
     return result
-
-
-def decimal(node: Node, name: str, default: float) -> float:
-    """A number that may be written without a fraction."""
-    whole = isinstance(node.body.get(name), int)
-    return float(node.number(name) if whole else node.value(name, float, default))

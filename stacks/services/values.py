@@ -108,6 +108,8 @@ def read_service(node: Node) -> Service:
             f"{draft.mount} and {target.mount} are in one folder, where one Modelcar would hide the other",
             "give each a folder of its own, as /mnt/target/model and /mnt/draft/model",
         )
+    # A volume and a Modelcar stay on the node or beside it; storageUris are downloaded by every pod.
+    download_gib = sum(a.size_gib for a in (target, draft) if a and staging == "storageUris")
     args = node.texts("args")
     timeout_s = node.number("timeout_s", ANSWER_S, low=1, high=24 * 3600)
     drain_s = node.number("drain_s", drain_of(args) or timeout_s, low=1, high=24 * 3600)
@@ -128,7 +130,7 @@ def read_service(node: Node) -> Service:
         slots=node.number("slots", slots_of(args), low=1, high=4096),
         timeout_s=timeout_s,
         drain_s=drain_s,
-        autoscaling=read_autoscaling(node.node("autoscaling")),
+        autoscaling=read_autoscaling(node.node("autoscaling"), download_gib),
         cpus=node.number("cpus", low=1, high=1024) if node.has("cpus") else None,
         memory_gib=node.number("memory_gib", low=1, high=8192) if node.has("memory_gib") else None,
         token_secret=node.maybe("token_secret"),

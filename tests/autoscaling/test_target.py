@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
-from stacks.services.autoscaling import FLOOR_MS, REACTION_S, queue_wait_target
+from stacks.services.autoscaling import (
+    FLOOR_MS,
+    REACTION_S,
+    queue_wait_target,
+    reachable_objective_s,
+)
 
 
 def peak_ms(target_ms: float, cold_s: float, growth: float) -> float:
@@ -28,20 +33,17 @@ def test_the_manifests_numbers() -> None:
     slo=st.floats(500, 60_000),
     start=st.floats(0, 600),
     growth=st.floats(0.0005, 0.2),
-    reaction=st.floats(0, 120),
 )
 def test_ordering_at_the_target_keeps_the_objective(
-    slo: float, start: float, growth: float, reaction: float
+    slo: float, start: float, growth: float
 ) -> None:
-    answer = queue_wait_target(
-        slo_ms=slo, start_s=start, growth_per_minute=growth, reaction_s=reaction
-    )
-    peak = peak_ms(answer.target_ms, start + reaction, growth)
+    answer = queue_wait_target(slo_ms=slo, start_s=start, growth_per_minute=growth)
+    peak = peak_ms(answer.target_ms, start + REACTION_S, growth)
     if answer.holds:
         assert peak <= slo * 1.0001
         assert answer.target_ms <= slo - answer.debt_ms + 0.001
     else:
-        assert peak_ms(FLOOR_MS, start + reaction, growth) > slo * 0.9999
+        assert peak_ms(FLOOR_MS, start + REACTION_S, growth) > slo * 0.9999
 
 
 @given(start=st.floats(0, 500), longer=st.floats(0, 300))
@@ -60,8 +62,16 @@ def test_a_debt_beyond_the_objective_says_what_would_help() -> None:
     assert not queue_wait_target(slo_ms=8000, start_s=226).holds
 
 
+@given(start=st.floats(0, 3600))
+def test_an_objective_that_nobody_chose_is_kept_by_the_usual_target(start: float) -> None:
+    objective_s = reachable_objective_s(start)
+    answer = queue_wait_target(slo_ms=1000 * objective_s, start_s=start)
+    assert answer.holds and answer.target_ms >= 1400
+    assert objective_s == 8 if start <= 150 else objective_s >= 8
+
+
 def test_when_even_an_instant_start_is_too_late() -> None:
-    answer = queue_wait_target(slo_ms=300, start_s=0, growth_per_minute=1.0, reaction_s=REACTION_S)
+    answer = queue_wait_target(slo_ms=300, start_s=0, growth_per_minute=1.0)
     assert answer.reason.endswith(": keep spare replicas")
 
 

@@ -313,8 +313,10 @@ AUTOSCALERS = (
 LONG_REQUESTS = Autoscaler(
     "wait_ms 2500, busy 0.75, hold 0.5", queue_wait_ms, 2500.0, busy=0.75, hold=0.5
 )
-# The same for fewer pods: a pod goes when the others would be at most 80 % full without it.
-CHEAP = Autoscaler("busy 0.81, hold 0.8", queue_wait_ms, 1400.0, busy=0.81, hold=0.8)
+# For fewest pods: the requests that run and wait, alone. A pod goes when the others would be at most 74 % full then.
+FEWEST = Autoscaler(
+    "wait_ms 600000, busy 0.75, hold 0.74", queue_wait_ms, 600_000.0, busy=0.75, hold=0.74
+)
 # What others use: 13 of 16 slots, with KEDA's default windows and with those of this repository.
 RIVALS = (
     Autoscaler("running + waiting 13, KEDA's windows", running_and_waiting, 13.0, DEFAULT),

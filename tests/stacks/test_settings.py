@@ -19,7 +19,7 @@ from stacks.machines import limited_services
 from stacks.main import load_fleet, load_settings, plans, wanted_clusters, wanted_layers
 from stacks.settings import read_settings
 from stacks.versions import assess_minor, table
-from tests.stacks.conftest import DATA, ROOT, TODAY, production
+from tests.stacks.conftest import DATA, ROOT, TODAY, production, synthesise
 
 GOLDEN = {"MPCTL_ENV": str(DATA / "golden.yaml"), "MPCTL_GCP_PROJECT": "example-project"}
 BASE = "name: x\nserving:\n  services:\n  - {name: m, image: i:1, target: {uri: hf://a/b, size_gib: 1}}\n"
@@ -141,15 +141,50 @@ def test_an_autoscaler_has_the_services_limits_and_targets(tmp_path: Path) -> No
     assert targets(usual) == ["1400", "850m", "600m"]
     actual_scaled = scaled(tmp_path, "{min: 2, max: 3, objective_s: 20, busy: 0.75, hold: 0.5}")
     assert (actual_scaled["minReplicas"], actual_scaled["maxReplicas"]) == (2, 3)
-    assert targets(actual_scaled) == ["8000", "750m", "500m"]
+    assert targets(actual_scaled) == ["4200", "750m", "500m"]
+    warm = scaled(tmp_path, "{objective_s: 20, start_s: 150}")
+    assert targets(warm)[0] == "8000"
     assert targets(scaled(tmp_path, "{wait_ms: 2500, start_s: 700}"))[0] == "2500"
+
+
+@pytest.mark.parametrize(
+    ("autoscaling", "said"),
+    [
+        ("{}", "orders at 1400 ms, for a mean wait of 13 s: a cold start of 265 s at"),
+        ("{start_s: 120}", "orders at 2100 ms, for a mean wait of 8 s: a cold start of 150 s at"),
+        ("{wait_ms: 2500}", "orders at 2500 ms, as the environment sets it"),
+    ],
+)
+def test_a_deploy_prints_the_wait_that_its_autoscaler_keeps(
+    autoscaling: str, said: str, tmp_path: Path
+) -> None:
+    """17 GiB that every pod downloads make a start of 235 s, after which 8 s cannot be kept."""
+    path = tmp_path / "env.yaml"
+    text = (DATA / "golden.yaml").read_text("utf-8")
+    path.write_text(
+        text.replace("    staging:", f"    autoscaling: {autoscaling}\n    staging:"), "utf-8"
+    )
+    stacks = synthesise({**GOLDEN, "MPCTL_ENV": str(path), "MPCTL_LAYERS": "serving"})
+    outputs = [
+        stack["output"]["autoscaling"] for name, stack in stacks.items() if "serving" in name
+    ]
+    assert len(outputs) == 2 and all(said in str(output["value"]) for output in outputs)
 
 
 LIMITS = [
     ("{max: 5}", "autoscaling.max", "GPUs for 4"),
     ("{min: 5}", "autoscaling.min", "GPUs for 4"),
     ("{min: 3, max: 2}", "serving.services[0].autoscaling.max", "below min 3"),
-    ("{start_s: 700}", "serving.services[0].autoscaling.objective_s", "more than the 8.0 s allow"),
+    (
+        "{objective_s: 8}",
+        "serving.services[0].autoscaling.objective_s",
+        "a cold start of 265 s .* more than the 8.0 s allow",
+    ),
+    (
+        "{objective_s: 8, start_s: 700}",
+        "serving.services[0].autoscaling.objective_s",
+        "more than the 8.0 s allow",
+    ),
     ("{hold: 0.9}", "serving.services[0].autoscaling.hold", "not below busy"),
     ("{busy: 85}", "serving.services[0].autoscaling.busy", "not between"),
     ("{maximum: 4}", "serving.services[0].autoscaling.maximum", "unknown field"),
