@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -65,6 +66,7 @@ _BUCKETS_OF = {
 }
 _FIELD_OF = {sample: field for field, sample in {**_PLAIN, **_READ_ONCE}.items()}
 _STARTED = "process_start_time_seconds"
+_YEAR_2100 = 4_102_444_800
 _NAMES = frozenset((*_FIELD_OF, *_BUCKETS_OF, _PER_POSITION, _STARTED))
 
 # vLLM 0.32 exports 70 of these series per data-parallel engine, with 2 or 3 labels and 100 characters each.
@@ -133,6 +135,15 @@ class Counters(_Counts):
     tokens_by_engine: tuple[float, ...] = field(
         default=(), compare=False
     )  # of which generation_tokens is the sum
+
+    @property
+    def started_at(self) -> str:
+        """RFC 3339 time at which the process started, "" where it does not say one that is possible."""
+        started = self.started or 0
+        possible = 0 < started < _YEAR_2100
+        return (
+            datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds") if possible else ""
+        )
 
     @classmethod
     def parse(cls, text: str) -> Counters:

@@ -60,7 +60,8 @@ class UserLoad:
 
     ``seen``: requests were running, waiting or answered between the readings, which were ``window_s`` apart.
     ``earlier_per_s``: requests since the engines started that mpctl did not send, per second. ``answer_s``: mean time
-    of an answer since then, None where nothing was answered.
+    of an answer since then, None where nothing was answered. ``age_s``: since the oldest engine started, 0 where none
+    says it.
     """
 
     requests_per_s: float
@@ -70,6 +71,7 @@ class UserLoad:
     earlier_per_s: float = 0.0
     answer_s: float | None = None
     pod_gap: float = 0.0
+    age_s: float = 0.0
 
     @property
     def earlier(self) -> bool:
@@ -179,6 +181,11 @@ def user_load(
     return UserLoad(
         rate if busy else 0.0, len(after), busy, window_s, earlier_per_s, _answer_s(after), gap
     )
+
+
+def oldest_start(engines: Mapping[str, Counters]) -> float | None:
+    """Unix time at which the first of the engines started; None where none says it."""
+    return min((c.started for c in engines.values() if c.started is not None), default=None)
 
 
 def pod_gap(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> float:

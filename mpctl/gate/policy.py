@@ -91,6 +91,14 @@ class Policy:
         "pods 10 % keeps false verdicts at 2 % (simulation)",
         most=10.0,
     )
+    max_baseline_age: float = _term(
+        6.0,
+        "all",
+        "hours",
+        "engines get slower with age, and a candidate is fresh: a service without users that runs for longer is "
+        "measured by a fresh copy where one fits",
+        "five public reports of 1.25x to 3.2x until a restart",
+    )
     min_compared: float = _term(
         8, "samples", "prompts", "fewer prompts are no sample of any traffic", _OWN
     )

@@ -183,17 +183,18 @@ class HttpMeter:
         root, context = model.get("root"), model.get("max_model_len")
         metrics = _metrics(endpoint)
         cache = _cache_numbers(metrics)
-        here = is_here(endpoint) and not self._forwarded
+        counters, here = Counters.parse(metrics), is_here(endpoint) and not self._forwarded
         return EngineFacts(
             engine_version=release_of(endpoint),
             model=str(root or endpoint.model),
             device=device() if here else "",
             model_digest=model_digest(str(root), self._cwd) if root and here else "",
             kv_pool_tokens=cache.get("kv_cache_size_tokens"),
-            served_tokens=Counters.parse(metrics).generation_tokens,
+            served_tokens=counters.generation_tokens,
             context_tokens=context if isinstance(context, int) else None,
             draft_digest=model_digest(draft, self._cwd) if draft and here else "",
             cache_unit=max((cache[name] for name in _UNITS if name in cache), default=None),
+            started=counters.started_at,
         )
 
     def send(self, endpoint: Endpoint, order: LoadOrder) -> SentBlock:

@@ -85,6 +85,9 @@ def gate_rows(verdict: Verdict) -> list[list[str]]:
     return rows
 
 
+_STARTED = "Engine started"
+
+
 def condition_rows(report: Report) -> list[Json]:
     """A row per condition: its name, both values, and whether they are the same."""
     rows: list[Json] = []
@@ -95,9 +98,11 @@ def condition_rows(report: Report) -> list[Json]:
         ("Model", lambda arm: arm.model),
         ("Model digest", lambda arm: arm.model_digest),
         ("KV cache, tokens", lambda arm: formatting.count(arm.kv_pool_tokens)),
+        (_STARTED, lambda arm: arm.started),
     ):
         base, cand = _known(of(report.baseline)), _known(of(report.candidate))
-        rows.append({"name": name, "baseline": base, "candidate": cand, "same": base == cand})
+        same = base == cand or name == _STARTED  # no two engines start at once
+        rows.append({"name": name, "baseline": base, "candidate": cand, "same": same})
     return rows
 
 

@@ -98,6 +98,7 @@ class ArmEngines:
             or str((engine.spec and engine.spec.settings.get("revision")) or ""),
             image=engine.image,
             cache_unit=facts.cache_unit,
+            started=facts.started,
         )
         self.records.add(name, conditions)
         if self.records.placement is Placement.TURNS:  # an arm is known from its first turn on

@@ -212,27 +212,32 @@ def _already(live: Live, revision: Revision, serving: Spec | None, *, exact: boo
     """
     if live.text != revision.text:
         return serving is not None and serving == revision.spec and not exact
-    require_confirmed(live, revision, serving)
+    require_confirmed(live, has_manifest_of(live, revision), revision.spec, serving)
     return True
 
 
-def require_confirmed(live: Live, revision: Revision, serving: Spec | None) -> None:
-    """Check that the engine runs what the manifest says, which is the revision's.
+def has_manifest_of(live: Live, revision: Revision) -> str:
+    """The sentence on a service that has a revision's manifest, without its full stop."""
+    return f"service {live.name} has the manifest of revision {revision.number}"
+
+
+def require_confirmed(live: Live, restored: str, spec: Spec | None, serving: Spec | None) -> Spec:
+    """Return what serves, which has to be ``spec`` where that is known. ``restored``: what was, or is, for messages.
 
     Raises:
         Conflict: the engine runs otherwise or cannot be asked.
     """
     if serving is None:
         raise Conflict(
-            f"service {live.name} has the manifest of revision {revision.number}, but no engine is ready to confirm it",
+            f"{restored}, but no engine is ready to confirm it",
             hint=f"{live.command('status')} shows why",
         )
-    if revision.spec is not None and serving != revision.spec:
+    if spec is not None and serving != spec:
         raise Conflict(
-            f"service {live.name} has the manifest of revision {revision.number}, but its engine runs "
-            f"{serving.describe()}",
+            f"{restored}, but its engine runs {serving.describe()}, expected {spec.describe()}",
             hint="stop whatever else starts this engine, then run the same command again",
         )
+    return serving
 
 
 def accepting_downtime(decision: Decision) -> Decision:

@@ -53,13 +53,24 @@ class PlacementWishes:
     """``placement``: the one that was asked for, None for auto. ``users_share``: consent to the percentage of users'
     requests that may meet the candidate. ``mirror``: percentage of the copies that were asked for, 0 for none.
     ``limit_s``: the longest predicted measurement. ``max_pod_gap``: the largest difference between equal pods that the
-    gate allows for."""
+    gate allows for. ``max_age_s``: of engines that are measured themselves."""
 
     placement: Placement | None = None
     users_share: int | None = None
     mirror: int = 0
     limit_s: float = 3 * 3600.0
     max_pod_gap: float = 0.1
+    max_age_s: float = math.inf
+
+    def age_note(self, users: UserLoad) -> str:
+        """Return a sentence, after a space, on engines that ran for so long that a fresh candidate may be faster for
+        its youth alone; empty without them."""
+        if users.age_s <= self.max_age_s:
+            return ""
+        return (
+            f" The service runs since {users.age_s / 3600:.0f} h, above max_baseline_age of "
+            f"{self.max_age_s / 3600:g} h: a fresh candidate may be faster for that alone."
+        )
 
 
 @dataclass(frozen=True)
@@ -109,24 +120,33 @@ def choose_placement(users: UserLoad, room: Room, wishes: PlacementWishes) -> Pl
     Raises:
         Refused: none that was asked for is possible; with what would make one possible.
     """
-    options = _options(users, room, wishes)
+    options, age = _options(users, room, wishes), wishes.age_note(users)
     if wishes.placement is not None:
-        return _as_asked(wishes.placement, users, options)
-    if not users.seen and (not users.earlier or options[Placement.PAIR].fault):
-        return PlacementChoice(Placement.SERVICE, f"{_sentence(users.describe())}{_later(users)}")
+        return _as_asked(wishes.placement, users, options, age)
     order = [Placement.PAIR, Placement.MIRROR, Placement.SPLIT, Placement.TURNS]
+    if not users.seen:
+        order = order[::3] if age else order[:1] if users.earlier else []
     chosen = next((options[name] for name in order if not options[name].fault), None)
+    if chosen is None and not users.seen:
+        return _on_the_service(users, age)
     if chosen is None:
         raise Refused(
             f"{users.describe()}, and the baseline cannot be measured while they do. "
             + " ".join(options[name].describe() for name in order).rstrip("."),
             hint=f"{_OUT}, or add a GPU node",
         )
-    return _chosen(chosen, users, options)
+    return _chosen(chosen, users, options, age)
+
+
+def _on_the_service(users: UserLoad, age: str) -> PlacementChoice:
+    later = " Should users come, the verdict stays undecided." if users.earlier else ""
+    if age:
+        age += " No fresh copy of it is measured: 'mpctl restart' first makes both arms as old."
+    return PlacementChoice(Placement.SERVICE, f"{_sentence(users.describe())}{later}{age}")
 
 
 def _as_asked(
-    placement: Placement, users: UserLoad, options: dict[Placement, PlacementOption]
+    placement: Placement, users: UserLoad, options: dict[Placement, PlacementOption], age: str
 ) -> PlacementChoice:
     if placement is Placement.SERVICE:
         if users.seen:
@@ -135,20 +155,20 @@ def _as_asked(
                 "engines would look up to 1.23x faster",
                 hint=f"{_OUT}, or leave --measure-on out",
             )
-        return PlacementChoice(placement, f"{_sentence(users.describe())}{_later(users)}")
+        return _on_the_service(users, age)
     option = options[placement]
     if option.fault:
         possible = [name.value for name, other in options.items() if not other.fault]
         instead = f"use --measure-on {possible[0]}, or " if possible else ""
         raise Refused(f"--measure-on {placement}: {option.fault}", hint=f"{instead}{_OUT}")
-    return _chosen(option, users, options)
+    return _chosen(option, users, options, age)
 
 
 def _chosen(
-    option: PlacementOption, users: UserLoad, options: dict[Placement, PlacementOption]
+    option: PlacementOption, users: UserLoad, options: dict[Placement, PlacementOption], age: str
 ) -> PlacementChoice:
     others = [other for name, other in options.items() if name is not option.placement]
-    load = _sentence(users.describe())
+    load = _sentence(users.describe()) + age
     if users.seen:
         load += " The baseline cannot be measured while they do."
     how = {
@@ -165,10 +185,6 @@ def _chosen(
     return PlacementChoice(
         option.placement, why, option.minutes, tuple(others), share_of(option.placement, users.pods)
     )
-
-
-def _later(users: UserLoad) -> str:
-    return " Should users come, the verdict stays undecided." if users.earlier else ""
 
 
 def share_of(placement: Placement, pods: int) -> int:

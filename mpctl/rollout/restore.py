@@ -7,14 +7,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.errors import Conflict, InputError
 from mpctl.json_types import JsonView
 from mpctl.manifest import masked, speculation_of
 from mpctl.manifest.merge.differences import MISSING, FieldChange
 from mpctl.manifest.merge.three_way import ClashError, kept_fields, merge, own_changes
 from mpctl.methods import Spec, from_config
 from mpctl.rollout.context import Context
-from mpctl.rollout.decide import Act, Decision, History, replacing_rollback, require_confirmed
+from mpctl.rollout.decide import (
+    Act,
+    Decision,
+    History,
+    has_manifest_of,
+    replacing_rollback,
+    require_confirmed,
+)
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import Arm, ArmState, Live, Platform
@@ -53,7 +60,7 @@ def keep_foreign_changes(
     start = replace(plan, baseline=Manifest.of(recorded.text, recorded.number))
     merged = with_live_changes(start, live, history.revisions)
     if merged.goal.text == live.text and live.text != revision.text:
-        require_confirmed(live, replace(revision, text=live.text), serving)
+        require_confirmed(live, has_manifest_of(live, revision), revision.spec, serving)
         return Decision(Act.ALREADY, preserved=merged.rollback.kept_fields)
     return replace(decision, plan=replace(merged, baseline=Manifest.of(live.text)))
 
@@ -165,8 +172,8 @@ def require_restored(context: Context, operation: Operation) -> RestoredService:
     """Read the live service after a rollback and compare it with the plan.
 
     Raises:
-        Conflict: the service has another manifest, or its engine other arguments, than the rollback restored.
-        MpctlError: no engine runs to confirm it.
+        Conflict: the service has another manifest, or its engine other arguments, than the rollback restored; or no
+            engine runs to confirm it.
     """
     plan, live = operation.plan, context.platform.read()
     verified = operation.result("verify", VerificationResult)
@@ -178,18 +185,12 @@ def require_restored(context: Context, operation: Operation) -> RestoredService:
             f"{operation.id} restored revision {number}, but service {live.name} was changed since",
             hint=f"{live.command('diff')} shows the change; the same command again restores it",
         )
-    serving = spec_served(context.engines.state(Arm(live.text)))
-    if serving is None:
-        raise MpctlError(
-            f"{operation.id} restored revision {number}, but no engine of {live.name} can confirm it",
-            hint=f"{live.command('status')} shows its engines",
-        )
-    if plan.spec is not None and serving != plan.spec:
-        raise Conflict(
-            f"{operation.id} restored revision {number}, but the engine of {live.name} runs "
-            f"{serving.describe()}, expected {plan.spec.describe()}",
-            hint="stop whatever else starts this engine, then run the same command again",
-        )
+    serving = require_confirmed(
+        live,
+        f"{operation.id} restored revision {number}",
+        plan.spec,
+        spec_served(context.engines.state(Arm(live.text))),
+    )
     added = verified.added if verified else ()
     if as_left and not plan.rollback.restored_revision:
         return RestoredService(serving, added, revision=number)

@@ -54,9 +54,7 @@ class Arms:
         nullcontext  # starts what does not run yet, stops it again
     )
     adapters: Callable[[], frozenset[str]] = frozenset  # of the manifest of an arm that is to start
-    noise: Callable[[], MeasurementNoise | None] = lambda: (
-        None
-    )  # of an earlier rollout of the baseline's service
+    noise: MeasurementNoise | None = None  # of an earlier rollout of the baseline's service
 
 
 @contextmanager
@@ -175,7 +173,7 @@ def open_side_by_side(
         meter=context.meter,
         engine_of=lambda name: measured_engine(context, *specs[name], name=f"the {name}"),
         adapters=lambda: adapters_named(change.before.command),
-        noise=lambda: recorded_noise(session),
+        noise=recorded_noise(session),
         speculates=change.spec.config() is not None,
         running=lambda: running(session, context, arm, request.ready_timeout_s),
     )
@@ -265,7 +263,7 @@ def _serving(context: Context, sessions: dict[str, Session]) -> Arms:
         names=tuple(sessions),
         meter=context.meter,
         engine_of=lambda arm: _serving_engine(sessions[arm]),
-        noise=lambda: recorded_noise(sessions[BASELINE]),
+        noise=recorded_noise(sessions[BASELINE]),
         speculates=CANDIDATE in sessions
         and sessions[CANDIDATE].service().speculation() is not None,
     )

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mpctl.app.bench.arms import Arms, open_servers, open_services
-from mpctl.app.bench.recorded import LEAST_ROUNDS, choose_file, write_run
+from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy
@@ -25,13 +25,12 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import MeasurementNoise, power_warning
+from mpctl.gate.power import power_warning
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.json_types import Json
 from mpctl.platform.file_store import FileStore
-from mpctl.platform.state_files import read_json, state_root, try_lock, write_json
-from mpctl.records import restored
+from mpctl.platform.state_files import state_root, try_lock
 from mpctl.rollout.arm_engines import ArmEngines
 from mpctl.rollout.measurement import Measurement
 from mpctl.rollout.measurement_records import MeasurementRecords
@@ -77,7 +76,12 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
         endpoints = [arms.engine_of(name).endpoint for name in running]
         workload = with_variants(workload, request.measurement, endpoints, named=arms.adapters())
     home = state_root() / "bench"
-    _warn_of_power(home, console, arms, workload, policy)
+    if (
+        arms.noise
+        and CANDIDATE in arms.names
+        and (warning := power_warning(arms.noise, workload, policy))
+    ):
+        console.note(warning)
     directory = directory_of(home, f"{arms.identity}\n{workload.digest()}")
     run_id = f"bench-{directory.name}"
     file = choose_file(request.run_file, run_id)
@@ -94,8 +98,6 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
             ended = measurement_of(records, arms, console).measure(arms.names)
         run = records.run()
         write_run(file, run)
-        if CANDIDATE in arms.names and ended.rounds >= LEAST_ROUNDS:
-            _keep_noise(home, arms, MeasurementNoise.of(Analysis.of(run, policy), run_id))
         analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
         compared = verdict if CANDIDATE in arms.names else None
         outcome = {"outcome": compared.outcome.value} if compared else {}
@@ -112,32 +114,6 @@ def policy_of(request: BenchRequest, *, speculates: bool) -> Policy:
     if speculates or file is not None:
         return policy
     return Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
-
-
-def _warn_of_power(
-    home: Path, console: Console, arms: Arms, workload: Workload, policy: Policy
-) -> None:
-    """Say that the plan would often miss a gain, by the noise of an earlier measurement of these arms."""
-    if CANDIDATE not in arms.names:
-        return
-    file = _noise_file(home, arms)
-    recorded = read_json(file, hint="delete it; it is measured again")
-    noise = (
-        arms.noise()
-        if recorded is None
-        else restored(file, MeasurementNoise.from_record, recorded, hint="delete it")
-    )
-    if noise is not None and (warning := power_warning(noise, workload, policy)):
-        console.note(warning)
-
-
-def _noise_file(home: Path, arms: Arms) -> Path:
-    return home / f"noise-{hashlib.sha256(arms.identity.encode()).hexdigest()[:8]}.json"
-
-
-def _keep_noise(home: Path, arms: Arms, noise: MeasurementNoise | None) -> None:
-    if noise is not None:
-        write_json(_noise_file(home, arms), noise.to_record())
 
 
 @contextmanager

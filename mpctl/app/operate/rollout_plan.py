@@ -24,6 +24,7 @@ from mpctl.experiment.users import (
     UserLoad,
     answered,
     earlier_rate,
+    oldest_start,
     user_load,
 )
 from mpctl.experiment.workload import Workload
@@ -398,14 +399,21 @@ class RolloutPlanner:
                 field="--users-share",
                 hint="--measure-on split, or leave it out",
             )
-        share, mirror = traffic.users_share_percent, traffic.mirror_percent
         return PlacementWishes(
-            placement, share, mirror, traffic.measure_limit_s, self._policy.max_pod_gap
+            placement,
+            traffic.users_share_percent,
+            traffic.mirror_percent,
+            traffic.measure_limit_s,
+            self._policy.max_pod_gap,
+            3600 * self._policy.max_baseline_age,
         )
 
     def _room(self, fit: Fit, users: UserLoad, wishes: PlacementWishes) -> Room:
-        """Read what can run beside the service; nothing where no user was ever seen and none was asked for."""
-        if wishes.placement in (None, Placement.SERVICE) and not users.seen and not users.earlier:
+        """Read what can run beside the service; nothing where none was asked for, no user was ever seen, and engines
+        are young."""
+        if wishes.placement in (None, Placement.SERVICE) and not (
+            users.seen or users.earlier or wishes.age_note(users)
+        ):
             return Room(engines=1)
         start_s = self._session.start_s() or _START_S
         quiet = self._workload_beside_users(fit.workload, Placement.PAIR, users)
@@ -444,13 +452,15 @@ def read_users(session: Session, window_s: float, wanted: Placement | None) -> U
     """
     first = _counters(session, wanted)
     clock = session.clock
-    earlier = earlier_rate(first, clock.now().timestamp(), _sent(session, first))
+    now = clock.now().timestamp()
+    earlier = earlier_rate(first, now, _sent(session, first))
     if earlier:
         window_s = min(window_s, _WINDOW_S)
     engines = "1 serving engine" if len(first) == 1 else f"{len(first)} serving engines"
     session.console.step("users", f"two readings of {engines}, {window_s:.0f} s apart")
     clock.sleep(window_s)
-    return user_load(first, _counters(session, wanted), window_s, earlier)
+    load = user_load(first, _counters(session, wanted), window_s, earlier)
+    return replace(load, age_s=now - (oldest_start(first) or now))
 
 
 def _counters(session: Session, wanted: Placement | None) -> Mapping[str, Counters]:
@@ -467,7 +477,7 @@ def _counters(session: Session, wanted: Placement | None) -> Mapping[str, Counte
 def _sent(session: Session, engines: Mapping[str, Counters]) -> float:
     """Requests that mpctl sent to the engines since the first of them started, as far as they are recorded. An
     operation counts if it ended after that: a promoted candidate started in the middle of its own rollout."""
-    started = min((c.started for c in engines.values() if c.started is not None), default=None)
+    started = oldest_start(engines)
     if started is None or not answered(engines):
         return 0.0
     total = 0.0

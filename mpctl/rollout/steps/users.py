@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from mpctl import formatting
 from mpctl.errors import MpctlError
-from mpctl.experiment.counters import CounterError, Counters
+from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.experiment.users import ArmsReading, TrafficWindow, UsersTraffic, WindowCutter, between
 from mpctl.gate.rule import Outcome
 from mpctl.gate.rules.users import is_decided, judge_traffic
@@ -165,18 +165,32 @@ def _on_users(
 
 def _share_step(context: Context, operation: Operation, harm: HarmWatch, percent: int) -> None:
     """Hold one share until the candidate answered enough requests for the next."""
-    route, window_s = route_of(operation), operation.plan.policy.traffic_window_s
+    window_s = operation.plan.policy.traffic_window_s
     context.progress.step(_SPLIT, f"{percent} % of users' requests to the candidate")
-    watch = UsersWatch(context, operation, harm)
+    where = f"at {percent} % of users' requests"
+    _hold(context, operation, harm, percent, where, window_s, _LONGEST_SHARE * window_s)
+
+
+def _hold(
+    context: Context,
+    operation: Operation,
+    harm: HarmWatch,
+    percent: int,
+    where: str,
+    seconds: float,
+    longest_s: float,
+) -> Window:
+    """Give the candidate a share of users' requests, and watch it there until it answered enough of them."""
+    route, watch = route_of(operation), UsersWatch(context, operation, harm)
     start = await_counters(context, operation.plan.arm, None, "candidate")
     watch.add(start[1])
     context.router.shift(route, percent)
-    watch_arm(
+    return watch_arm(
         context,
         operation,
         start,
-        Until(window_s, _LONGEST_SHARE * window_s, lambda polls: harm.requests >= STEP_REQUESTS),
-        where=f"at {percent} % of users' requests",
+        Until(seconds, longest_s, lambda polls: harm.requests >= STEP_REQUESTS),
+        where=where,
         check=_checked(lambda: context.router.require_shifted(route, percent), watch),
     )
 
@@ -325,27 +339,16 @@ def shift(context: Context, operation: Operation, percent: int) -> ShiftResult:
         MpctlError: the candidate does not do well, or the route is not as it was written; the rollout is undone.
     """
     plan = operation.plan
-    route = route_of(operation)
     seconds = plan.traffic.step_duration_s
     context.progress.step(
         operation.begun, f"{percent} % of the traffic to {plan.spec_text} for {seconds:.0f} s"
     )
     harm = HarmWatch(plan.policy, steps=len(plan.traffic.steps))
-    watch = UsersWatch(context, operation, harm)
-    start = await_counters(context, plan.arm, None, "candidate")
-    watch.add(start[1])
-    context.router.shift(route, percent)
+    where = f"at {percent} % of the traffic"
     try:
-        window = watch_arm(
-            context,
-            operation,
-            start,
-            Until(seconds, _LONGEST_STEP * seconds, lambda polls: harm.requests >= STEP_REQUESTS),
-            where=f"at {percent} % of the traffic",
-            check=_checked(lambda: context.router.require_shifted(route, percent), watch),
-        )
+        window = _hold(context, operation, harm, percent, where, seconds, _LONGEST_STEP * seconds)
     except HarmStop as stop:
-        raise MpctlError(f"{plan.arm.id} at {percent} % of the traffic: {stop.message}") from stop
+        raise MpctlError(f"{plan.arm.id} {where}: {stop.message}") from stop
     requests = round(harm.requests)
     few = (
         ""

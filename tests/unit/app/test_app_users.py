@@ -68,6 +68,19 @@ class Busy(MemorySession):
         return EngineCounters(both, {}, 2)
 
 
+class Aged(Busy):
+    """A service without users, whose engine runs for 30 hours."""
+
+    def __init__(self, **given):
+        super().__init__(first=10**9, **given)
+
+    def counters(self):
+        read = super().counters()
+        started = self.clock.now().timestamp() - 30 * 3600
+        engines = {name: replace(pod, started=started) for name, pod in read.engines.items()}
+        return replace(read, engines=engines)
+
+
 def request(measure_on="auto", policy=None, **traffic):
     measurement = replace(QUICK, limits=policy.to_record() if policy else None)
     return RolloutRequest(
@@ -118,6 +131,53 @@ def test_on_one_gpu_both_arms_take_turns_and_the_service_keeps_its_users():
         in session.console.questions[0]
     )
     assert set(session.memory.disk.engines) == {Arm(session.memory.disk.text).id}
+
+
+@pytest.mark.parametrize(
+    ("room", "limit_s", "placement"),
+    [(2, 3600.0, Placement.PAIR), (1, 10800.0, Placement.TURNS), (1, 1.0, Placement.SERVICE)],
+)
+def test_a_service_that_runs_for_long_is_measured_by_a_fresh_copy_or_its_age_is_said(
+    room, limit_s, placement
+):
+    session = Aged(room=room)
+    outcome = rollout.run(session, request(measure_limit_s=limit_s))
+    assert outcome.operation.plan.users.placement is placement
+    assert (
+        "The service runs since 30 h, above max_baseline_age of 6 h" in session.console.questions[0]
+    )
+    assert outcome.run.placement is placement
+
+
+@pytest.mark.parametrize(
+    ("room", "measure_on", "gained"), [(2, "auto", False), (1, "auto", False), (2, "service", True)]
+)
+def test_age_that_makes_the_serving_engine_slower_is_no_gain_of_the_candidate(
+    room, measure_on, gained
+):
+    """The engine that serves is 1.3 times slower than a fresh one, and the candidate as fast as that."""
+    session = Aged(room=room, seconds=0.1)
+    meter, old = session.memory.meter, Arm(MANIFEST).id
+    fresh = meter.run
+
+    def run(endpoint, *rest):
+        result = fresh(endpoint, *rest)
+        if endpoint.base_url != f"http://{old}":
+            return result
+        slower = (replace(r, gaps_s=tuple(1.3 * gap for gap in r.gaps_s)) for r in result.requests)
+        return replace(result, duration_s=1.3 * result.duration_s, requests=tuple(slower))
+
+    meter.run = run
+    outcome = rollout.run(session, request(measure_on=measure_on))
+    assert (outcome.operation.ending is Ending.PROMOTED) == gained
+
+
+def test_a_policy_says_how_old_a_baseline_may_be():
+    session = Aged(room=2)
+    policy = replace(Policy(), max_baseline_age=48.0)
+    outcome = rollout.run(session, request(policy=policy))
+    assert outcome.operation.plan.users.placement is Placement.SERVICE
+    assert "max_baseline_age" not in session.console.questions[0]
 
 
 @pytest.mark.parametrize(("room", "rounds", "requests"), [(2, 6, 12), (1, 5, 14)])

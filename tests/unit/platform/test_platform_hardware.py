@@ -130,6 +130,16 @@ def test_of_a_forwarded_engine_this_machine_says_nothing(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("seconds", "started"),
+    [("1767225600.25", "2026-01-01T00:00:00+00:00"), ("0", ""), ("1e300", ""), ("-5", "")],
+)
+def test_an_engine_tells_when_it_started_where_that_is_possible(monkeypatch, seconds, started):
+    text = f"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {seconds}\n"
+    served(monkeypatch, {"/v1/models": "{}", "/metrics": text})
+    assert HttpMeter(StreamClient(), "/").describe(ENDPOINT).started == started
+
+
+@pytest.mark.parametrize(
     "broken", ["", "[]", '{"data": []}', '{"data": {}}', '{"data": [7]}', "<html>"]
 )
 def test_what_an_engine_does_not_tell_is_empty(monkeypatch, broken):

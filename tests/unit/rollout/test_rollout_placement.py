@@ -34,6 +34,43 @@ def test_users_who_came_before_are_reason_enough_for_a_pair_but_for_no_refusal()
     assert chosen(EARLIER, TWO, placement=Placement.SERVICE) is Placement.SERVICE
 
 
+HOURS = 3600.0
+OLD = replace(QUIET, age_s=30 * HOURS)
+
+
+@pytest.mark.parametrize(
+    ("users", "room", "placement"),
+    [
+        (OLD, TWO, Placement.PAIR),
+        (OLD, ONE, Placement.TURNS),
+        (OLD, replace(ONE, start_s=3600.0), Placement.SERVICE),
+        (OLD, NONE, Placement.SERVICE),
+        (replace(OLD, age_s=6 * HOURS), TWO, Placement.SERVICE),
+        (replace(QUIET, age_s=0.0), TWO, Placement.SERVICE),
+        (replace(EARLIER, age_s=30 * HOURS), ONE, Placement.TURNS),
+        (replace(BUSY, age_s=30 * HOURS), ROUTED, Placement.MIRROR),
+    ],
+)
+def test_an_old_baseline_without_users_is_measured_by_a_fresh_copy_where_one_fits(
+    users, room, placement
+):
+    """An engine that got 1.3x slower with age against a fresh candidate of the same speed looks like a gain."""
+    choice = choose_placement(users, room, PlacementWishes(max_age_s=6 * HOURS))
+    assert choice.placement is placement
+    assert ("The service runs since 30 h, above max_baseline_age of 6 h" in choice.describe()) == (
+        users.age_s > 6 * HOURS
+    )
+    restart = "'mpctl restart' first makes both arms as old" in choice.describe()
+    assert restart == (placement is Placement.SERVICE and users.age_s > 6 * HOURS)
+
+
+def test_whoever_asks_for_the_old_service_itself_is_told_its_age():
+    wishes = PlacementWishes(Placement.SERVICE, max_age_s=6 * HOURS)
+    choice = choose_placement(OLD, TWO, wishes)
+    assert choice.placement is Placement.SERVICE
+    assert "a fresh candidate may be faster for that alone" in choice.why
+
+
 @pytest.mark.parametrize(
     ("room", "asked", "placement"),
     [
