@@ -60,7 +60,7 @@ def test_an_old_baseline_without_users_is_measured_by_a_fresh_copy_where_one_fit
     assert ("The service runs since 30 h, above max_baseline_age of 6 h" in choice.describe()) == (
         users.age_s > 6 * HOURS
     )
-    restart = "'mpctl restart' first makes both arms as old" in choice.describe()
+    restart = "restart the service first, and both arms are as old" in choice.describe()
     assert restart == (placement is Placement.SERVICE and users.age_s > 6 * HOURS)
 
 
