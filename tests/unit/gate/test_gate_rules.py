@@ -99,13 +99,13 @@ def first(rate, low=0.0, high=1.0):
     return replace(arm, arms=arms("eagle3"), cells=(replace(cell, intervals=fields),))
 
 
-def cached(base, cand, explained=None, ttft=None):
-    """Prompts of 100 tokens of which the prefix caches held these shares; None: they are not counted. ``explained``: of
+def cached(base, cand, explained=None, ttft=None, prompt=100.0):
+    """Prompts of ``prompt`` tokens of which the prefix caches held these shares; None: they are not counted. ``explained``: of
     them by the measurement's own prompts, as far as it is known; ``ttft``: bounds of the ratio."""
     cell = GOOD.cells[0]
     changed = {}
     for arm, share in ((cell.baseline, base), (cell.candidate, cand)):
-        number = 100.0 * arm.requests
+        number = prompt * arm.requests
         counts = {} if share is None else {"prefix_queries": number, "prefix_hits": share * number}
         if explained is not None:
             counts["prefix_expected"] = explained * number
@@ -437,6 +437,23 @@ def test_what_the_candidate_forgets_is_no_knowledge_of_before_and_its_speed_may_
     assert reason.startswith("speculation forgets 73 of 73 cached tokens a request")
     assert "computes 266% more of the prompts" in reason
     assert "TTFT 12.41x" in reason
+
+
+@pytest.mark.parametrize(
+    ("thread", "hits", "ttft"),
+    [
+        ("vllm-project/vllm#53670", (0.975, 0.895), (1.4, 1.7)),  # 30 to 40 % of the throughput
+        ("vllm-project/vllm#57032", (0.988, 0.0), (22.0, 26.0)),
+        ("sgl-project/sglang#32459", (0.97, 0.465), (4.0, 5.0)),
+    ],
+)
+def test_published_counters_of_a_loss_reject(thread, hits, ttft):
+    """Hit shares without and with speculation of prompts of 20,600 tokens, of which #53670 computes 1,648 again; the
+    time to first token as published, or as the throughput has it."""
+    verdict = assess(cached(*hits, explained=hits[0], ttft=ttft, prompt=20_600.0))
+    outcomes = {r.rule: r.outcome for r in verdict.rules}
+    assert (thread, outcomes["cache kept"]) == (thread, FAIL)
+    assert verdict.outcome is Outcome.REJECT
 
 
 def test_a_baseline_that_knew_more_than_it_was_told_has_kept_what_it_was_told():

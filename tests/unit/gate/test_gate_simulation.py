@@ -20,6 +20,8 @@ from mpctl.gate.assess import assess, is_futile
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Trimmed
 from mpctl.stats.sequential import FIRST_LOOK
+from tests.simulation.conversations import Caches
+from tests.simulation.conversations import verdicts as of_conversations
 from tests.simulation.measurements import Truth, rounds
 
 SIDE_BY_SIDE = Policy(
@@ -480,3 +482,16 @@ def test_blocks_of_a_rate_that_reach_their_queue_reject_an_engine_with_half_the_
     gate_table(monkeypatch, "--tricks", "--repetitions", "2", "--only", "96 requests a block")
     _, _, row, *_ = capsys.readouterr().out.splitlines()
     assert row.split(" | ")[-1].startswith("rejected"), row
+
+
+@pytest.mark.parametrize("evicted", [0.0, 0.03])
+def test_equal_engines_that_evict_by_chance_forget_nothing(evicted):
+    """``scripts/gate-table --caches`` counts 1,000."""
+    outcomes = of_conversations(Caches(evicted), 60)
+    assert not any(rule == "fail" for rule, _ in outcomes)
+
+
+def test_a_candidate_that_forgets_its_turns_is_rejected_and_one_that_forgets_a_block_is_not():
+    """1,648 tokens a hit: vllm-project/vllm#53670. 16: a dense model."""
+    assert of_conversations(Caches(0.01, 1648), 20) == {("fail", "reject"): 20}
+    assert not any(rule == "fail" for rule, _ in of_conversations(Caches(0.01, 16), 20))
