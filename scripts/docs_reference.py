@@ -8,6 +8,7 @@ it equal to the commands. A page per command is made while mkdocs builds the sit
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import textwrap
 from collections import Counter
@@ -29,6 +30,25 @@ COMMANDS = "reference/commands"
 LIST = DOCS / f"{COMMANDS}.md"
 GLOBAL = "Global"
 EVERYWHERE = {"--color", "--verbose", "--quiet", "--help"}  # beside the section of global options
+# How a page counts in the search, by how its path begins: what one does with mpctl before why it was built so.
+SEARCH_BOOSTS = {
+    "decisions/": 0.02,
+    COMMANDS: 0.2,
+    "reference/plan-cells": 0.1,
+    "reference/evidence": 0.2,
+    "explanation/speculation": 2.0,
+    "explanation/": 0.2,
+    "runbooks/": 0.5,
+    "reference/troubleshooting": 8.0,
+    "reference/objects": 4.0,
+    "reference/": 0.5,
+    "how-to/rbac": 8.0,
+    "how-to/requests": 8.0,
+    "how-to/rollout": 4.0,
+    "how-to/first-rollout": 4.0,
+    "how-to/": 2.0,
+}
+LISTED: dict[str, str] = {}  # of llms.txt, a line for each page that was built
 INTRODUCTION = """\
 # All commands
 
@@ -67,6 +87,42 @@ def on_files(files: Files, config: Any) -> Files:
         File.generated(config, f"{COMMANDS}/options.md", content="\n".join(options_page(root)))
     )
     return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Give each page its weight in the search."""
+    weight = next(
+        (boost for start, boost in SEARCH_BOOSTS.items() if page.file.src_uri.startswith(start)),
+        1.0,
+    )
+    page.meta["search"] = {"boost": weight}
+    if not page.file.src_uri.startswith(("decisions/", f"{COMMANDS}/")):
+        LISTED[page.file.src_uri] = (
+            f"- [{page.title}]({page.file.src_uri}): {first_sentence(markdown)}"
+        )
+    return markdown
+
+
+def on_post_build(config: Any) -> None:
+    """Write ``llms.txt`` (https://llmstxt.org): what each page is for, and where its source is, for programs that read
+    text; and the sources beside it."""
+    site = Path(config["site_dir"])
+    for page in LISTED:
+        if (source := DOCS / page).is_file():
+            (site / page).write_text(source.read_text("utf-8"), "utf-8")
+    title, description = config["site_name"], config["site_description"]
+    listed = "\n".join(LISTED[page] for page in sorted(LISTED))
+    (site / "llms.txt").write_text(
+        f"# {title}\n\n> {description}\n\n## Pages\n\n{listed}\n", "utf-8"
+    )
+
+
+def first_sentence(markdown: str) -> str:
+    """The first sentence of a page's first paragraph, without links."""
+    paragraphs = (part.strip() for part in markdown.split("\n\n"))
+    text = next((part for part in paragraphs if re.match(r"\w|[*[]|`(?!``)", part)), "")
+    plain = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", " ".join(text.split()))
+    return re.split(r"(?<=[.:]) ", plain, maxsplit=1)[0].removesuffix(":")
 
 
 def folder_pages(folder: str) -> list[str]:

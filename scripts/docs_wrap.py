@@ -1,7 +1,7 @@
 """Wraps the paragraphs of the documentation at 120 characters, so that no line is left short: scripts/docs wrap
 
-Tables, headings, code and HTML stay as they are. A span of code is never broken, because a reader copies it, and no
-figure is parted from its unit.
+Tables, headings, code, HTML and what stands before a page between two lines of "---" stay as they are. A span of code is
+never broken, because a reader copies it, and no figure is parted from its unit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def wrapped(text: str) -> str:
         lines.extend(filled(" ".join(paragraph), first, indent))
         paragraph.clear()
 
-    for line in text.splitlines():
+    head = re.match(r"---\n.*?\n---\n", text, re.DOTALL)
+    lines.extend(head[0].splitlines() if head else ())
+    for line in text[head.end() if head else 0 :].splitlines():
         item = None if in_code else ITEM.match(line)
         if FENCE.match(line):
             flush()

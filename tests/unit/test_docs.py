@@ -90,6 +90,7 @@ def test_a_span_of_code_is_not_broken_and_no_line_begins_a_list():
         "  d e",
     ]
     assert wrapped(f"{'a' * 117} 30 % b\n").splitlines() == ["a" * 117, "30 % b"]
+    assert wrapped("---\na: b\nc: d\n---\n\ne\nf\n") == "---\na: b\nc: d\n---\n\ne f\n"
     assert wrapped("```\na\nb\n```\n| c |\n| d |\n") == "```\na\nb\n```\n| c |\n| d |\n"
 
 
