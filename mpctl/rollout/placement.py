@@ -141,7 +141,9 @@ def choose_placement(users: UserLoad, room: Room, wishes: PlacementWishes) -> Pl
 def _on_the_service(users: UserLoad, age: str) -> PlacementChoice:
     later = " Should users come, the verdict stays undecided." if users.earlier else ""
     if age:
-        age += " No fresh copy of it is measured: restart the service first, and both arms are as old."
+        age += (
+            " No fresh copy of it is measured: restart the service first, and both arms are as old."
+        )
     return PlacementChoice(Placement.SERVICE, f"{_sentence(users.describe())}{later}{age}")
 
 
