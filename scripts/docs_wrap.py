@@ -1,7 +1,7 @@
 """Wraps the paragraphs of the documentation at 120 characters, so that no line is left short: scripts/docs wrap
 
-Tables, headings, code, HTML and what stands before a page between two lines of "---" stay as they are. A span of code is
-never broken, because a reader copies it, and no figure is parted from its unit.
+Tables, headings, code, HTML and what stands before a page between two lines of "---" stay as they are. A span of
+code is never broken, because a reader copies it, and no figure is parted from its unit.
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ def first(rate, low=0.0, high=1.0):
 
 
 def cached(base, cand, explained=None, ttft=None, prompt=100.0):
-    """Prompts of ``prompt`` tokens of which the prefix caches held these shares; None: they are not counted. ``explained``: of
-    them by the measurement's own prompts, as far as it is known; ``ttft``: bounds of the ratio."""
+    """Prompts of ``prompt`` tokens of which the prefix caches held these shares; None: they are not counted.
+    ``explained``: of them by the measurement's own prompts, as far as it is known; ``ttft``: bounds of the ratio."""
     cell = GOOD.cells[0]
     changed = {}
     for arm, share in ((cell.baseline, base), (cell.candidate, cand)):
