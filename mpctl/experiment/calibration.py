@@ -103,19 +103,16 @@ def calibrate(
         whole.append(
             1000.0 * (request.ttft_s + math.fsum(request.gaps_s) - by_number[number]["last_s"])
         )
+    # Seconds in which a client without any work of its own would be done.
+    shortest_s = math.ceil(len(first) / concurrency) * pace.request_s
     return Calibration(
         p50_ms=max(_quantile(first, 0.5), _quantile(whole, 0.5)),
         p99_ms=max(_quantile(first, 0.99), _quantile(whole, 0.99)),
         requests=len(first),
         concurrency=concurrency,
-        slowdown=max(result.duration_s / _shortest_s(len(first), pace, concurrency), 1.0),
+        slowdown=max(result.duration_s / shortest_s, 1.0),
         chunks_per_s=len(first) * pace.chunks / result.duration_s,
     )
-
-
-def _shortest_s(requests: int, pace: Pace, concurrency: int) -> float:
-    """Seconds in which a client without any work of its own would be done."""
-    return math.ceil(requests / concurrency) * pace.request_s
 
 
 def _quantile(errors: Sequence[float], level: float) -> float:

@@ -181,10 +181,6 @@ class Pairing:
             every - failed,
         )
 
-    def without_first(self) -> Pairing:
-        """The same without the first round, unless there is no other."""
-        return replace(self, rounds=self.rounds[1:]) if len(self.rounds) > 1 else self
-
     def without_stalls(self) -> Pairing:
         """The same with the requests cut that stall."""
         cut = cut_samples([pair for r in self.rounds for pair in r.pairs])

@@ -90,11 +90,6 @@ class Burst(Record):
             len(pairs), better, len(worse), len(worse), better, next(iter(worse), ""), stalls
         )
 
-    @property
-    def answered_alike(self) -> int:
-        """Requests that neither arm failed."""
-        return self.requests - self.newly_failed - self.newly_answered
-
     def __add__(self, other: Burst) -> Burst:
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         return Burst(**{**sums, "new_error": self.new_error or other.new_error})

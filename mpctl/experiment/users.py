@@ -79,11 +79,6 @@ class UserLoad:
         return self.earlier_per_s >= _RARE_PER_S
 
     @property
-    def uneven(self) -> bool:
-        """True when pods of one manifest differ in speed by more than usual."""
-        return self.pod_gap > NOTED_POD_GAP
-
-    @property
     def per_pod(self) -> float:
         """Requests per second of one pod."""
         return self.requests_per_s / max(self.pods, 1)
@@ -103,7 +98,7 @@ class UserLoad:
         if self.seen:
             gap = (
                 f", whose times per output token differ by {100 * self.pod_gap:.0f} %"
-                if self.uneven
+                if self.pod_gap > NOTED_POD_GAP  # by more than pods of one manifest usually do
                 else ""
             )
             return f"users send {self.requests_per_s:.2g} requests/s to {_pods(self.pods)}{gap}"

@@ -233,8 +233,9 @@ def _skewed_difference(
 
 
 def steady_rounds(pairing: Pairing, stages: Stages) -> Pairing:
-    """Return the rounds that count for speed."""
-    return pairing.without_first() if stages.lower.looks >= SETTLED_FROM else pairing
+    """Return the rounds that count for speed: late enough, all but the first, unless there is no other."""
+    settled = stages.lower.looks >= SETTLED_FROM and len(pairing.rounds) > 1
+    return replace(pairing, rounds=pairing.rounds[1:]) if settled else pairing
 
 
 def _machine_times(pairing: Pairing, cell: Cell) -> dict[int, tuple[float, float]]:
@@ -467,7 +468,11 @@ class Analysis:
 
         ``rounds``: finished rounds, by default those of the blocks; ``planned``: by default those of the run.
         """
-        run = source if isinstance(source, Run) else _unknown_run(tuple(source))
+        run = (
+            source
+            if isinstance(source, Run)
+            else Run("", "", "", "", {}, {}, {}, None, {}, tuple(source))
+        )
         blocks = run.blocks
         rounds = len({b.repeat for b in blocks}) if rounds is None else rounds
         planned = max(rounds, planned or run.planned, 1)
@@ -573,11 +578,6 @@ class Analysis:
             if comparison.cell == cell:
                 return comparison
         raise KeyError(cell)
-
-
-def _unknown_run(blocks: tuple[Block, ...]) -> Run:
-    """A run of which nothing but its blocks is known."""
-    return Run("", "", "", "", {}, {}, {}, None, {}, blocks)
 
 
 def _on_users(comparison: Comparison, traffic: UsersTraffic, policy: Policy) -> Comparison:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpctl.experiment.answers import Answer, Ask, Pair, Scored, Tie
@@ -54,7 +54,7 @@ def tie_of(pairs: Iterable[Pair]) -> Tie | None:
             continue  # a grammar's mask is in the log probabilities of decoding, and in no score (vLLM 0.32)
         shifts += [
             abs(a - b)
-            for a, b in _reported(pair.baseline, pair.own)
+            for a, b in zip(pair.baseline.logprobs, pair.own.logprobs, strict=False)
             if _MIDDLING[0] <= b <= _MIDDLING[1]
         ]
         answers += 1
@@ -215,8 +215,3 @@ def differs_from(recorded: str, answer: Answer) -> bool:
     if digest_of(answer.ids[: int(count)]) != first:
         return True
     return digest_of(answer.ids) == whole and digest_of(answer.rendering) != rendering
-
-
-def _reported(answer: Answer, scored: Scored) -> Iterator[tuple[float, float]]:
-    """Both log probabilities of each token: while decoding and while scoring; none where the engine reports none."""
-    return zip(answer.logprobs, scored.logprobs, strict=False)

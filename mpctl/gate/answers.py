@@ -549,7 +549,11 @@ def _confirmed(
             )
         case _:
             confirmed = True
-            on_baseline = _renders_alike(first.candidate, alone.baseline)
+            faulty, asked = first.candidate, alone.baseline
+            # The baseline, asked alone, gives what the candidate gave.
+            on_baseline = (
+                not asked.error and asked.ids == faulty.ids and not rendering_fault(asked, faulty)
+            )
     if check.level is Level.TEXT and confirmed and reproduction is Reproduction.TRANSIENT:
         confirmed = None  # a text has several token ids, so one draw proves nothing
     return replace(finding, confirmed=confirmed, on_baseline=on_baseline, reproduction=reproduction)
@@ -567,11 +571,6 @@ def _has_fault(rule: AnswerRule, pair: Pair, tau: float, first: Pair) -> bool:
             )
     same = bool(mine.ids) and mine.ids == first.candidate.ids and mine.ids != theirs.ids
     return same or _fault(pair, tau) is not None
-
-
-def _renders_alike(faulty: Answer, alone: Answer) -> bool:
-    """Return whether the baseline, asked alone, gives what the candidate gave."""
-    return not alone.error and alone.ids == faulty.ids and not rendering_fault(alone, faulty)
 
 
 def _scores_agree(first: Scored | None, second: Scored, tau: float) -> bool:

@@ -57,7 +57,14 @@ def arm_differences(baseline: ArmConditions, candidate: ArmConditions) -> tuple[
 
 
 def _differences(baseline: ArmConditions, candidate: ArmConditions) -> Iterator[Difference]:
-    flags = [_flags(arm) for arm in (baseline, candidate)]
+    # The engine's arguments by flag. Where one repeats the name of what is served, it reads NAME.
+    flags: list[dict[str, str | None]] = [
+        {
+            flag: "NAME" if value == arm.model else value
+            for flag, value in EngineCommand(arm.argv).flags().items()
+        }
+        for arm in (baseline, candidate)
+    ]
     if baseline.model_digest and candidate.model_digest:
         if baseline.model_digest != candidate.model_digest:
             yield Difference(
@@ -86,14 +93,6 @@ def _differences(baseline: ArmConditions, candidate: ArmConditions) -> Iterator[
                 yield Difference(name, *values)
 
 
-def _flags(arm: ArmConditions) -> dict[str, str | None]:
-    """Return the engine's arguments by flag. Where one repeats the name of what is served, it reads ``NAME``."""
-    return {
-        flag: "NAME" if value == arm.model else value
-        for flag, value in EngineCommand(arm.argv).flags().items()
-    }
-
-
 def open_differences(
     arms: Mapping[str, ArmConditions], accepted: tuple[str, ...]
 ) -> tuple[Difference, ...]:
@@ -119,11 +118,6 @@ def require_alike(arms: Mapping[str, ArmConditions], accepted: tuple[str, ...]) 
             f"baseline and candidate differ in more than speculation: {'; '.join(map(str, different))}",
             hint=f"make them alike, or accept it as a part of the change: {options}",
         )
-
-
-def accepted_names(arms: Mapping[str, ArmConditions]) -> tuple[str, ...]:
-    """Return the names of all differences between the arms of a measurement."""
-    return tuple(difference.name for difference in open_differences(arms, ()))
 
 
 def differences(first: Run, first_arm: str, second: Run, second_arm: str) -> tuple[str, ...]:

@@ -169,17 +169,14 @@ class ArmEngines:
     ) -> SentBlock:
         """Send prompts to the arm's engine, warmed up where they are a block, which has a key."""
         endpoint = self._warm_engine(arm, cell) if key else self.endpoint(arm)
-        unit, limit = self._cache_unit(arm), self.records.workload.max_tokens
+        conditions, limit = self.records.conditions().get(arm), self.records.workload.max_tokens
+        unit = None if conditions is None else conditions.cache_unit
         order = LoadOrder(prompts, cell, limit, key, salt, ids or bool(unit))
         sent = self.meter.send(endpoint, order)
         if not unit:
             return sent
         cache = self._caches.setdefault((self.engine_of(arm).engine, salt), PrefixCache(unit))
         return replace(sent, expected_hits=cache.hits(sent.result.requests))
-
-    def _cache_unit(self, arm: str) -> int | None:
-        conditions = self.records.conditions().get(arm)
-        return None if conditions is None else conditions.cache_unit
 
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
         """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""

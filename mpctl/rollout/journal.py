@@ -44,7 +44,9 @@ class Journal:
         """Write a plan down as a new operation. ``then``: its first step, which is about to act."""
         data = {"plan": plan.to_record()}
         entry = self._append(operation_id, Event.OPENED, data=data, then=then, with_next=with_next)
-        return self._keep(_with_texts(operation_opened_by(entry), plan))
+        operation = operation_opened_by(entry)  # whose plan has no texts
+        texts = replace(operation.plan, baseline=plan.baseline, goal=plan.goal)
+        return self._keep(replace(operation, plan=texts))
 
     def begin(self, operation: Operation, step: str) -> Operation:
         """Write down that a step is about to act, unless an entry says so."""
@@ -115,7 +117,3 @@ class Journal:
     def _keep(self, operation: Operation) -> Operation:
         self._operations[operation.id] = operation
         return operation
-
-
-def _with_texts(operation: Operation, plan: Plan) -> Operation:
-    return replace(operation, plan=replace(operation.plan, baseline=plan.baseline, goal=plan.goal))

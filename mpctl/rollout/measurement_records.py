@@ -210,7 +210,8 @@ class MeasurementRecords:
         """Return the requests before the rounds that count for a class, those of the pass of answers included."""
         others = [self._class_burst(name) for name in self.other_variants(traffic)]
         burst = replace(
-            self._class_burst(traffic), elsewhere=sum(other.answered_alike for other in others)
+            self._class_burst(traffic),
+            elsewhere=sum(b.requests - b.newly_failed - b.newly_answered for b in others),
         )
         return burst + (self.read(BURST, Burst.from_record) or Burst())
 

@@ -95,14 +95,15 @@ class Operation:
             return self.plan.scaling
         return {**self.plan.scaling, "replicas": self.replicas}
 
-    @property
-    def _retains(self) -> bool:
-        """True when the operation started the baseline again and has not stopped it."""
-        return bool(self.done.get("keep-baseline", {}).get("arm")) and RETIRE_BAKED not in self.done
-
     def undo_plan(self, *, why: str, automatic: bool = False) -> Plan:
         """The plan that takes the service back to the manifest this operation started from."""
         plan = self.plan
+        # The operation started the baseline again and has not stopped it.
+        retains = (
+            plan.route is not None
+            and bool(self.done.get("keep-baseline", {}).get("arm"))
+            and RETIRE_BAKED not in self.done
+        )
         return Plan(
             kind=Kind.ROLLBACK,
             strategy=plan.strategy,
@@ -115,7 +116,7 @@ class Operation:
             downtime=plan.downtime,
             scaling=self.scaling,
             route=plan.route,
-            rollback=RollbackPlan(self.id, automatic, plan.route is not None and self._retains),
+            rollback=RollbackPlan(self.id, automatic, retains),
             by=plan.by if automatic else "",
         )
 

@@ -179,13 +179,9 @@ def _restart(plan: Plan, replaces_pods: bool) -> _Rows:
     yield True, _VERIFY
 
 
-def _retire(plan: Plan, replaces_pods: bool) -> _Rows:
-    yield True, _RETIRE
-
-
 _ROWS: Mapping[Kind, Callable[[Plan, bool], _Rows]] = {
     Kind.ROLLOUT: _rollout,
     Kind.ROLLBACK: _rollback,
     Kind.RESTART: _restart,
-    Kind.RETIRE: _retire,
+    Kind.RETIRE: lambda _plan, _replaces_pods: [(True, _RETIRE)],
 }

@@ -16,7 +16,7 @@ from mpctl.app.session.base import Session
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.run import Run, arm_of, combine
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.arms import accepted_names, differences
+from mpctl.gate.arms import differences, open_differences
 from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
 from mpctl.gate.power import MeasurementNoise
@@ -216,9 +216,8 @@ def _combined(first: str, second: str, *, force: bool) -> tuple[Run, tuple[str, 
             f"load client: {baseline.client or 'unknown'} and {candidate.client or 'unknown'}",
         )
     joined = combine(baseline, arms[0], candidate, arms[1])
-    return replace(
-        joined, accepted=accepted_names(joined.arms) if force else joined.accepted
-    ), differing
+    every = tuple(difference.name for difference in open_differences(joined.arms, ()))
+    return replace(joined, accepted=every if force else joined.accepted), differing
 
 
 def _split(text: str) -> tuple[str, str | None]:

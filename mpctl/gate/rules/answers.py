@@ -165,10 +165,6 @@ def _always(case: Case) -> bool:
     return True
 
 
-def _when_sampled(case: Case) -> bool:
-    return not case.comparison.cell.greedy
-
-
 def _never(case: Case) -> bool:
     return False
 
@@ -209,7 +205,7 @@ RULES = (
     ),
     _row(
         AnswerRule.LAW,
-        _when_sampled,
+        lambda case: not case.comparison.cell.greedy,
         "Sampled tokens must be drawn by the baseline's probabilities, with an e-value of at most 200, and none from "
         "outside the nucleus.",
     ),

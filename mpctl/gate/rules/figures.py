@@ -81,11 +81,6 @@ def is_beyond(direction: Direction, value: float, limit: float) -> bool:
     return value > limit
 
 
-def judge_interval(case: Case, rule: Rule) -> RuleResult:
-    """Judge the interval of a rule's figure."""
-    return judge_threshold(case, threshold_of(case, rule))
-
-
 def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
     """Judge the interval of a threshold's figure."""
     c, label = case.comparison, threshold.rule.label
@@ -551,7 +546,7 @@ RULES = (
     ),
     _mean(
         "throughput",
-        judge_interval,
+        lambda case, rule: judge_threshold(case, threshold_of(case, rule)),
         "min_throughput_ratio",
         "Tokens per second over the same prompts must not fall: they determine the cost.",
         direction=Direction.MINIMUM,

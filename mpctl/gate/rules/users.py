@@ -37,7 +37,12 @@ def judge_traffic(traffic: UsersTraffic, policy: Policy) -> tuple[RuleResult, ..
                 Outcome.FAIL, f"users were spared the candidate: {traffic.stopped}", rule="harm"
             )
         )
-    return (*rules, RuleResult(Outcome.SKIP, _unidentified(figures), rule="throughput"))
+    unidentified = (
+        "throughput is not identified, because users set the load; saturation is unknown: at most "
+        f"{formatting.count(figures.batch)} requests were on one pod at once, {formatting.number(figures.rate)} "
+        "requests/s per pod"
+    )
+    return (*rules, RuleResult(Outcome.SKIP, unidentified, rule="throughput"))
 
 
 def _judge_tpot(figures: TrafficFigures, policy: Policy) -> RuleResult:
@@ -107,14 +112,6 @@ def _judge_length(figures: TrafficFigures, policy: Policy) -> RuleResult:
         0,
         "x",
         rule="answers of users",
-    )
-
-
-def _unidentified(figures: TrafficFigures) -> str:
-    return (
-        "throughput is not identified, because users set the load; saturation is unknown: at most "
-        f"{formatting.count(figures.batch)} requests were on one pod at once, {formatting.number(figures.rate)} "
-        "requests/s per pod"
     )
 
 

@@ -233,6 +233,7 @@ def collect(
     watch.on_window = report_window
     window_s = max(policy.traffic_window_s, policy.traffic_window_requests / rate if rate else 0.0)
     longest_s = settle_s + 2 * (traffic.planned - len(watch.windows)) * window_s
+    require = context.router.require_mirrored if traffic.copies else context.router.require_shifted
     try:
         watch_arm(
             context,
@@ -245,9 +246,7 @@ def collect(
                 POLL_S if harm else _read_s(operation),
             ),
             where=f"on {what}",
-            check=_checked(
-                lambda: _require_route(context, operation, percent, copies=traffic.copies), watch
-            ),
+            check=_checked(lambda: require(route_of(operation), percent), watch),
             describe=lambda window: compare_traffic(now(), policy).describe(),
         )
     finally:
@@ -277,11 +276,6 @@ def _send_users(
             f"the first {settle_s:.0f} s after the change of the route do not count"
         )
     return settle_s
-
-
-def _require_route(context: Context, operation: Operation, percent: int, *, copies: bool) -> None:
-    require = context.router.require_mirrored if copies else context.router.require_shifted
-    require(route_of(operation), percent)
 
 
 def _progress(figures: TrafficFigures, planned: int) -> RoundProgress:
