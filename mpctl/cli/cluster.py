@@ -51,7 +51,12 @@ def doctor(context: CliContext, /, *, all_namespaces: bool) -> int:
     diagnosis = diagnose_cluster(context.place, all_namespaces=all_namespaces)
     context.emit(
         "Diagnosis",
-        record=lambda: _diagnosis_record(diagnosis),
+        record=lambda: {
+            "context": diagnosis.context,
+            "namespace": diagnosis.namespace,
+            "summary": diagnosis.counts,
+            "items": [asdict(finding) for finding in diagnosis.findings],
+        },
         names=lambda: [f.id for f in diagnosis.findings if f.severity != "ok"],
         table=lambda wide: "\n".join(_lines(diagnosis, wide=wide)),
     )
@@ -59,15 +64,6 @@ def doctor(context: CliContext, /, *, all_namespaces: bool) -> int:
     counts = ", ".join(f"{count} {severity}" for severity, count in diagnosis.counts.items())
     context.terminal.note(f"context {diagnosis.context}, {where}: {counts}")
     return Refused.exit_code if diagnosis.counts["fail"] else 0
-
-
-def _diagnosis_record(diagnosis: Diagnosis) -> Json:
-    return {
-        "context": diagnosis.context,
-        "namespace": diagnosis.namespace,
-        "summary": diagnosis.counts,
-        "items": [asdict(finding) for finding in diagnosis.findings],
-    }
 
 
 def _lines(diagnosis: Diagnosis, *, wide: bool) -> Iterator[str]:

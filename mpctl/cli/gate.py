@@ -50,18 +50,15 @@ def explain(context: CliContext, /, request: ExplainRequest) -> None:
     from mpctl.app.inspect.measured import explain_policy, explain_run
 
     if not (request.run or request.service):
-        _emit_policy(context, explain_policy(request))
+        policy = explain_policy(request)
+        context.emit(
+            "GatePolicy",
+            record=lambda: {"items": _policy_items(policy)},
+            names=policy.terms,
+            table=lambda _wide: "\n".join(_sections(policy)),
+        )
     else:
         _emit_run(context, explain_run(context.place, context.terminal, request))
-
-
-def _emit_policy(context: CliContext, policy: Policy) -> None:
-    context.emit(
-        "GatePolicy",
-        record=lambda: {"items": _policy_items(policy)},
-        names=policy.terms,
-        table=lambda _wide: "\n".join(_sections(policy)),
-    )
 
 
 def _policy_items(policy: Policy) -> list[Json]:

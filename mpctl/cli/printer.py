@@ -89,9 +89,17 @@ def render(output: str, result: Result, width: int | None = None) -> str:
 
 
 def explain_formats() -> str:
-    """The formats of ``-o``, one line each."""
-    return "\n".join(
+    """The formats of ``-o``, one line each, and where results go."""
+    lines = (
         paragraph(f"-o {name:<7} {form.help}", "", " " * 11) for name, form in _FORMATS.items()
+    )
+    return (
+        "\n".join(lines)
+        + "\n\n"
+        + paragraph(
+            "Results go to standard output, everything else to standard error. Several objects are one object with "
+            "items."
+        )
     )
 
 

@@ -131,7 +131,16 @@ def find_settings(warn: Callable[[str], None]) -> SettingsFiles:
     project = read_project_file(warn, user)
     if project is not None:
         settings = read_settings(*project)
-        _require_allowed(settings, user)
+        for key, setting in settings.items():
+            # A name that no command has sets nothing; its command refuses it.
+            if key[-1] not in ALLOWED and commands_with(key[-1]):
+                raise InputError(
+                    "a project file may not set this: it is part of where, as whom or with what mpctl acts",
+                    file=setting.file,
+                    line=setting.line,
+                    field=key[-1],
+                    hint=f"put it into the user file, {user}",
+                )
         files.append(settings)
     try:
         with user.open("rb") as file:
@@ -150,19 +159,6 @@ def user_file() -> Path:
         / "mpctl"
         / "config.yaml"
     )
-
-
-def _require_allowed(settings: dict[Key, Setting], user: Path) -> None:
-    """Refuse what a project file may not choose. A name that no command has sets nothing; its command refuses it."""
-    for key, setting in settings.items():
-        if key[-1] not in ALLOWED and commands_with(key[-1]):
-            raise InputError(
-                "a project file may not set this: it is part of where, as whom or with what mpctl acts",
-                file=setting.file,
-                line=setting.line,
-                field=key[-1],
-                hint=f"put it into the user file, {user}",
-            )
 
 
 def read_settings(path: Path, text: str) -> dict[Key, Setting]:

@@ -78,13 +78,6 @@ where it writes. The project file and each folder up to the root of the reposito
 writable by no other user; else the file is ignored with a warning."""
 
 
-def output_formats() -> str:
-    """Return the formats of -o."""
-    return f"{explain_formats()}\n\n" + paragraph(
-        "Results go to standard output, everything else to standard error. Several objects are one object with items."
-    )
-
-
 def exit_codes() -> str:
     """Return the table of exit codes."""
     rows = columns([["CODE", "MEANING"], *([str(code), text] for code, text in EXIT_CODES.items())])
@@ -100,7 +93,7 @@ TOPICS = {
     "exit-codes": (exit_codes, "Meaning of the exit codes"),
     "environment": (environment, "Environment variables"),
     "config": (config, "Settings files and precedence"),
-    "output": (output_formats, "Formats of results"),
+    "output": (explain_formats, "Formats of results"),
 }
 
 

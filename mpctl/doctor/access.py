@@ -23,10 +23,6 @@ FORBIDDEN = "the current user may not read them"
 _SHOWN = 5  # calls of one command; mpctl rbac --calls lists all
 
 
-def _fix_unread() -> str:
-    return f"{commands.line('rbac', '--role', 'reader')} prints the role that may"
-
-
 # mpctl.platform.kubernetes.api.names and .text write these; a test compares them.
 SERVICE, ARM, WHO = "mpctl.dev/service", "mpctl.dev/arm", "mpctl.dev/who"
 
@@ -86,7 +82,9 @@ def check_unread(facts: ClusterFacts) -> Iterator[Symptom]:
             "note",
             ", ".join(resources),
             f"could not be read, so the checks that depend on them were skipped: {reason}",
-            _fix_unread() if reason == FORBIDDEN else "",
+            f"{commands.line('rbac', '--role', 'reader')} prints the role that may"
+            if reason == FORBIDDEN
+            else "",
             "docs/how-to/rbac.md" if reason == FORBIDDEN else "",
         )
 

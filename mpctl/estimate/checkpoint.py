@@ -83,18 +83,12 @@ def tokenizer_digests(tokenizer: JsonView) -> TokenizerDigests | None:
         for token in added
         if isinstance(token, Mapping) and "id" in token and "content" in token
     )
-    return TokenizerDigests(
-        _digest([model.get("type"), model["vocab"], _merges(model)]), _digest(plain)
-    )
-
-
-def _merges(model: JsonView) -> list[list[str]]:
-    """Merges as pairs: written as "a b" or as ["a", "b"], depending on the library's age."""
-    merges = model.get("merges") or []
-    return [
+    # Merges as pairs: written as "a b" or as ["a", "b"], depending on the library's age.
+    merges = [
         merge.split(" ", 1) if isinstance(merge, str) else [str(part) for part in merge]
-        for merge in merges
+        for merge in model.get("merges") or []
     ]
+    return TokenizerDigests(_digest([model.get("type"), model["vocab"], merges]), _digest(plain))
 
 
 def _digest(value: object) -> str:
@@ -146,7 +140,10 @@ def describe_model(
         no_text=_no_text(config),
         rope_theta=_rope_theta(inner),
         mrope=_mrope(config),
-        verifier=_verifier(config),
+        # The model that vLLM serves in place of a speculators checkpoint; empty for any other.
+        verifier=(_trained_for(config) or "the model that it was trained for")
+        if config.get("speculators_config")
+        else "",
         dtype=next((value for value in map(_dtype, (config, inner)) if value is not None), None),
     )
     return facts if kind in (None, "model") else _with_head(facts, config)
@@ -191,13 +188,6 @@ def _mrope(config: JsonView) -> bool:
         for key in ("rope_parameters", "rope_scaling")
     ]
     return any(isinstance(rope, Mapping) and "mrope_section" in rope for rope in ropes)
-
-
-def _verifier(config: JsonView) -> str:
-    """The model that vLLM serves in place of a speculators checkpoint; empty for any other."""
-    if not config.get("speculators_config"):
-        return ""
-    return _trained_for(config) or "the model that it was trained for"
 
 
 def _parameters_b(config: JsonView, weight_bytes: int | None) -> float | None:

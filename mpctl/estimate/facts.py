@@ -81,6 +81,8 @@ def facts_of(
 def _served_target(target: ModelFacts, name: str | None, command: EngineCommand) -> ModelFacts:
     """The target as it is served: read from its files, else published of a model of this name."""
     published = model_shape(name)
+    # The command line can make a model generate, whatever its class.
+    generates = "generate" in (command.get("runner"), command.get("task"))
     return replace(
         target,
         name=name,
@@ -88,7 +90,7 @@ def _served_target(target: ModelFacts, name: str | None, command: EngineCommand)
         vocab=target.vocab or (published.vocab if published else None),
         # A template named on the command line replaces the checkpoint's, and cannot be read from here.
         template_digest=None if command.has("chat-template") else target.template_digest,
-        no_text=None if _generates(command) else target.no_text,
+        no_text=None if generates else target.no_text,
         mtp_layers=_mtp_layers(target, name),
         verifier="" if target.verifier is None and published else target.verifier,
     )
@@ -109,11 +111,6 @@ def _verifier_by_name(service: Service) -> str | None:
     ]
     match = next(filter(None, (_SPECULATOR.search(text) for text in (model or "", *mounted))), None)
     return None if match is None else match[1] or "the model that it was trained for"
-
-
-def _generates(command: EngineCommand) -> bool:
-    """Return whether the command line makes a model generate, whatever its class."""
-    return command.get("runner") == "generate" or command.get("task") == "generate"
 
 
 _DISABLED = "disable-hybrid-kv-cache-manager"

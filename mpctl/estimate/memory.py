@@ -131,13 +131,6 @@ def default_sequences(gpu: str, gib: float) -> int:
     return DEFAULT_SEQUENCES[gib >= 160 or (gib >= 70 and "a100" not in gpu.lower())]
 
 
-def kv_bytes_of(draft: Shape, served: Served) -> int:
-    """KV bytes per token that a draft of this shape adds on one GPU."""
-    return draft.kv_bytes_per_token(
-        tensor_parallel=served.tensor_parallel, element_bytes=served.element_bytes
-    )
-
-
 @dataclass(frozen=True)
 class Suggestion:
     """A flag, the value to give it, and why."""

@@ -68,16 +68,13 @@ class Shape:
     state_mb: float = 0.0
     precision: str | None = None
 
-    @property
-    def keeping(self) -> float:
-        """Layers that keep the whole context; half of those of a hybrid whose layers are unknown."""
-        return self.full_layers or self.layers * (
-            0.5 if self.hybrid and self.latent is None else 1.0
-        )
-
     def kv_elements(self) -> float:
         """Elements of KV that one token adds, over all layers."""
-        return self.keeping * (self.latent or 2 * self.kv_heads * self.head_dim)
+        # Layers that keep the whole context; half of those of a hybrid whose layers are unknown.
+        layers = self.full_layers or self.layers * (
+            0.5 if self.hybrid and self.latent is None else 1.0
+        )
+        return layers * (self.latent or 2 * self.kv_heads * self.head_dim)
 
     def window_elements(self) -> float:
         """Elements that the windows of one request hold."""

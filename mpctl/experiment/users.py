@@ -329,17 +329,14 @@ class WindowCutter:
         if reading.at < self.begins_at:
             return None
         self._batch = max(self._batch, reading.batch)
-        window = self._window(reading)
+        try:
+            window = between(self._readings[0], reading) if self._readings else None
+        except CounterError:
+            window = None
         if not self._readings or window is None or self._is_full(window):
             batch, self._readings, self._batch = self._batch, [reading], reading.batch
             return None if window is None else replace(window, batch=batch)
         return None
-
-    def _window(self, reading: ArmsReading) -> TrafficWindow | None:
-        try:
-            return between(self._readings[0], reading) if self._readings else None
-        except CounterError:
-            return None
 
     def _is_full(self, window: TrafficWindow) -> bool:
         enough = (window.candidate.tpot_count or 0.0) >= self.fewest and (

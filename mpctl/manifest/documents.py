@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Sequence
-from functools import partial
 
 from mpctl.errors import InputError
-from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, no_service
+from mpctl.manifest.kinds.adapter import ManifestFile, name_and_namespace, no_service
 from mpctl.manifest.kinds.config_texts import CONFIG_TEXTS
 from mpctl.manifest.kinds.dynamo_graph import DYNAMO_GRAPH
 from mpctl.manifest.kinds.helm_values import OPTION, layouts, named
@@ -76,12 +75,18 @@ def load(
         ) is not None:
             served.append((i, document, root, reader))
     if not served:
-        _require_readable(whole, adapters)
+        # The reason why no object of a kind without a fixed structure could be read, if the file mentions vLLM.
+        for root in whole.roots if "vllm" in whole.text.lower() else ():
+            for adapter in adapters:
+                adapter.require_readable(root)
         raise problem or no_service(whole.roots, file, _SUPPORTED)
     services: dict[tuple[str, str | None, str], Service] = {}
     for number, document, root, adapter in served:
         origin = Origin(
-            document, number, len(services), partial(_load_again, name=name, runtimes=runtimes)
+            document,
+            number,
+            len(services),
+            lambda edited, path: load(edited, file=path, name=name, runtimes=runtimes),
         )
         try:
             _require_metadata(root)
@@ -170,17 +175,6 @@ def _require_metadata(root: View) -> None:
         for key in ("labels", "annotations") if metadata is not None else ():
             if metadata is not None and (entries := metadata.get(key)) is not None:
                 entries.pairs()
-
-
-def _require_readable(whole: ManifestFile, adapters: Sequence[Adapter]) -> None:
-    """Raise the reason why no object of a kind without a fixed structure could be read, if the file mentions vLLM."""
-    for root in whole.roots if "vllm" in whole.text.lower() else ():
-        for adapter in adapters:
-            adapter.require_readable(root)
-
-
-def _load_again(text: str, file: str, name: str | None, runtimes: bool) -> tuple[Service, ...]:
-    return load(text, file=file, name=name, runtimes=runtimes)
 
 
 def speculation_of(argv: Sequence[str]) -> dict[str, JsonValue] | None:

@@ -201,7 +201,14 @@ def _verified(service: Service, editor: Editor, change: Change) -> Service:
                 wanted,
                 after,
             ):  # a list that is left empty goes with its key, or stays as []
-                _forget_empty(*(at(documents[number], view.path) for view in (pod, home)))
+                spec, mounts = (at(documents[number], view.path) for view in (pod, home))
+                for holder, key in (
+                    (spec, "storageUris"),
+                    (spec, "volumes"),
+                    (mounts, "volumeMounts"),
+                ):
+                    if holder.get(key) == []:
+                        del holder[key]
         if wanted == after:
             again = origin.load(text, service.file)[origin.index]
     except (InputError, IndexError, KeyError, TypeError):
@@ -212,12 +219,6 @@ def _verified(service: Service, editor: Editor, change: Change) -> Service:
             hint="write the predictor in block form without anchors, or stage the draft by hand and name its path",
         )
     return again
-
-
-def _forget_empty(spec: Json, home: Json) -> None:
-    for holder, key in ((spec, "storageUris"), (spec, "volumes"), (home, "volumeMounts")):
-        if holder.get(key) == []:
-            del holder[key]
 
 
 # Cuts in the text: added

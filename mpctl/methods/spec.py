@@ -117,7 +117,9 @@ class Spec:
         """Exactly what ``--speculative-config`` receives; None for ``none``."""
         if self.is_none:
             return None
-        name = self.written if self.written is not None else self._engine_name()
+        name = self.written
+        if name is None:
+            name = (self.known.engine_method if self.known else None) or self.method
         head: dict[str, JsonValue] = {"method": name} if name else {}
         return head | {key: thaw(value) for key, value in self.settings.items()}
 
@@ -129,9 +131,6 @@ class Spec:
     def from_record(cls, record: Mapping[str, JsonValue]) -> Spec:
         """The value :meth:`to_record` wrote."""
         return from_config(record)
-
-    def _engine_name(self) -> str:
-        return (self.known.engine_method if self.known else None) or self.method
 
     def _canonical(self) -> str:
         return json.dumps([self.method, self.config()], sort_keys=True, separators=(",", ":"))

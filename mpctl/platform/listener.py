@@ -63,7 +63,9 @@ class _Server(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a connection in a thread, or end it where no other one ends in time."""
         if not self._slots.acquire(blocking=False):
-            self._end_oldest()
+            for connection in list(self._connections)[:1]:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
             if not self._slots.acquire(timeout=_EVICTION_S):
                 self.shutdown_request(request)
                 return
@@ -77,11 +79,6 @@ class _Server(ThreadingHTTPServer):
         finally:
             self._connections.pop(request, None)
             self._slots.release()
-
-    def _end_oldest(self) -> None:
-        for connection in list(self._connections)[:1]:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that is gone; print the traceback of anything else."""

@@ -103,12 +103,6 @@ _NUMBERED = re.compile(r'(\w+)="(\d+)"')
 _UNITS = ("block_size", "mamba_block_size", "cache_hit_alignment_tokens")
 
 
-def _cache_numbers(metrics: str) -> dict[str, int]:
-    """Return what the configuration of the engine's KV cache says in whole numbers, by name."""
-    line = _CACHE.search(metrics)
-    return {name: int(value) for name, value in _NUMBERED.findall(line[1] if line else "")}
-
-
 class HttpMeter:
     """Implements ``mpctl.rollout.ports.Meter``. Close it to end its client.
 
@@ -182,7 +176,9 @@ class HttpMeter:
         model = next(iter(served_models(endpoint).values()), {})
         root, context = model.get("root"), model.get("max_model_len")
         metrics = _metrics(endpoint)
-        cache = _cache_numbers(metrics)
+        line = _CACHE.search(metrics)
+        # What the configuration of the engine's KV cache says in whole numbers, by name.
+        cache = {name: int(value) for name, value in _NUMBERED.findall(line[1] if line else "")}
         counters, here = Counters.parse(metrics), is_here(endpoint) and not self._forwarded
         return EngineFacts(
             engine_version=release_of(endpoint),

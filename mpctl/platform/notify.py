@@ -17,16 +17,11 @@ def post(url: str, body: Any) -> None:
     Raises:
         MpctlError: there is no answer, or it refuses.
     """
-    receiver = _receiver(url)
+    parts = urlsplit(url)  # whose path, query and user are secrets of many receivers
+    receiver = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     try:
         answer = http.request("POST", url, json=body, seconds=_SECONDS)
     except http.NoAnswer as error:
         raise MpctlError(error.message.replace(url, receiver)) from None
     if not 200 <= answer.status < 300:
         raise MpctlError(f"{receiver} answered {answer.status}")
-
-
-def _receiver(url: str) -> str:
-    """Scheme and host of a URL, whose path, query and user are secrets of many receivers."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

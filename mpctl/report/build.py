@@ -33,17 +33,12 @@ def deciding(run: Run, verdict: Verdict, command: str = "") -> Deciding | None:
     if verdict.outcome is not Outcome.UNDECIDED or repeats is None or repeats > MOST_LOOKS:
         return None
     arms = [arm for arm in _PORTS if arm in run.arms]
-    return Deciding(
-        repeats, command or shlex.join(_bench(run, arms, repeats)), _lacking(run, repeats)
-    )
-
-
-def _lacking(run: Run, repeats: int) -> tuple[str, ...]:
-    return tuple(
+    lacking = tuple(
         f"{name} takes {count} distinct prompts and has {run.prompts[name].count}: add some with --prompts {name}=FILE"
         for name, count in _asked(run, repeats).items()
         if name in run.prompts and run.prompts[name].count < count
     )
+    return Deciding(repeats, command or shlex.join(_bench(run, arms, repeats)), lacking)
 
 
 def _bench(run: Run, arms: list[str], repeats: int) -> list[str]:

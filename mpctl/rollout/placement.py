@@ -222,11 +222,18 @@ def _options(
 ) -> dict[Placement, PlacementOption]:
     """Every placement beside users, in the order of preference."""
     pair = (2 * room.start_s + 2 * room.block_s) / 60
+    share = share_of(Placement.SPLIT, users.pods)
+    # A small share of busy pods flatters it.
+    slowed = _SLOWED if users.per_pod <= _BUSY_PER_POD else _SLOWED_BUSY
+    split = (
+        f"{share} % of users' requests meet the candidate; if it is half as fast, about {slowed} are slowed first "
+        f"(--users-share {share} consents)"
+    )
     options = (
         PlacementOption(Placement.PAIR, pair, _pair_fault(room), "users unaffected"),
         _by_users(Placement.MIRROR, users, room, wishes, "users unaffected"),
         _turns(room, wishes),
-        _by_users(Placement.SPLIT, users, room, wishes, _split_effect(users)),
+        _by_users(Placement.SPLIT, users, room, wishes, split),
     )
     return {option.placement: option for option in options}
 
@@ -258,17 +265,6 @@ def _turns(room: Room, wishes: PlacementWishes) -> PlacementOption:
             f"measure_limit of {wishes.limit_s / 60:.0f} min"
         )
     return PlacementOption(Placement.TURNS, minutes, fault, effect)
-
-
-def _split_effect(users: UserLoad) -> str:
-    share = share_of(Placement.SPLIT, users.pods)
-    slowed = (
-        _SLOWED if users.per_pod <= _BUSY_PER_POD else _SLOWED_BUSY
-    )  # a small share of busy pods flatters it
-    return (
-        f"{share} % of users' requests meet the candidate; if it is half as fast, about {slowed} are slowed first "
-        f"(--users-share {share} consents)"
-    )
 
 
 def _by_users(

@@ -144,7 +144,10 @@ def _shares(node: Node) -> tuple[float, ...]:
     if not node.has("per_position"):
         return ()
     items = node.body["per_position"]
-    if not isinstance(items, list) or not all(_is_share(item) for item in items):
+    if not isinstance(items, list) or not all(
+        isinstance(item, int | float) and not isinstance(item, bool) and 0 <= item <= 1
+        for item in items
+    ):
         raise node.error("per_position", "expected shares from 0 to 1")
     if any(later > earlier for earlier, later in pairwise(items)):
         raise node.error(
@@ -152,10 +155,6 @@ def _shares(node: Node) -> tuple[float, ...]:
             "is cumulative: no later position is accepted more often than an earlier one",
         )
     return tuple(float(item) for item in items)
-
-
-def _is_share(item: object) -> bool:
-    return isinstance(item, int | float) and not isinstance(item, bool) and 0 <= item <= 1
 
 
 def _maybe_number(node: Node, name: str, low: int, high: int) -> int | None:

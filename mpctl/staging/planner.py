@@ -156,14 +156,6 @@ def _preferences(context: StagingContext) -> list[tuple[str, str]]:
 # present: the draft is a path in the container
 
 
-def _no_present(context: StagingContext) -> str | None:
-    return (
-        None
-        if context.draft.is_path
-        else f"{context.draft.name} is a source, not a path in the container"
-    )
-
-
 def _present(context: StagingContext, reason: str) -> StagingPlan:
     path = context.draft.name
     mounts = [*(storage.mount_path for storage in context.storage), *context.mounts]
@@ -444,7 +436,15 @@ def _by_engine(context: StagingContext, reason: str) -> StagingPlan:
 MODES = {
     row.name: row
     for row in (
-        StagingMode("present", _no_present, _present),
+        StagingMode(
+            "present",
+            lambda context: (
+                None
+                if context.draft.is_path
+                else f"{context.draft.name} is a source, not a path in the container"
+            ),
+            _present,
+        ),
         StagingMode("storageUris", _no_entry, _by_entry),
         StagingMode("pvc", _no_claim, _by_claim),
         StagingMode("oci", _no_image, _by_image),

@@ -79,6 +79,7 @@ def nominal_levels(
     Looks that may not decide have level 0.
     """
     import numpy as np
+    from scipy.special import ndtr
 
     first = min(first_look, looks)
     shares = spending_of(alpha).by_look(looks - first + 1)
@@ -97,7 +98,7 @@ def nominal_levels(
         boundary = int(np.searchsorted(-tail, -share))
         above, below = tail[boundary - 1], tail[boundary]
         crossing = start + _STEP * (boundary - 0.5 - (share - below) / (above - below))
-        levels.append(_normal_tail(crossing / look**0.5))
+        levels.append(float(ndtr(-crossing / look**0.5)))
         density = density.copy()
         density[boundary:] = 0.0
     return tuple(levels)
@@ -131,12 +132,6 @@ def normal_density(x: NDArray[np.float64]) -> NDArray[np.float64]:
     import numpy as np
 
     return np.asarray(np.exp(-0.5 * x * x) / np.sqrt(2 * np.pi))
-
-
-def _normal_tail(x: float) -> float:
-    from scipy.special import ndtr
-
-    return float(ndtr(-x))
 
 
 @lru_cache(maxsize=1024)

@@ -18,7 +18,6 @@ from mpctl.estimate.memory import (
     Served,
     default_sequences,
     estimate,
-    kv_bytes_of,
     memory_findings,
     read_log,
 )
@@ -191,7 +190,10 @@ def estimate_memory(
         conditions.load.concurrency,
     )
     joined = DraftMemory(
-        draft.weight_gib / served.tensor_parallel, kv_bytes_of(draft.shape, served)
+        draft.weight_gib / served.tensor_parallel,
+        draft.shape.kv_bytes_per_token(
+            tensor_parallel=served.tensor_parallel, element_bytes=served.element_bytes
+        ),
     )
     logged = None if log is None else read_log(log)
     return estimate(

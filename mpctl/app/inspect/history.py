@@ -48,7 +48,19 @@ class ServiceHistory:
         """A JSON object, without the manifests."""
         return {
             "revisions": [revision_record(r) for r in self.revisions],
-            "operations": [_operation_record(operation) for operation in self.operations],
+            "operations": [
+                {
+                    "id": operation.id,
+                    "openedAt": operation.opened_at,
+                    "closedAt": operation.closed_at,
+                    "by": operation.who,
+                    "spec": operation.plan.spec_text,
+                    "ending": operation.ending.value if operation.ending else None,
+                    "detail": operation.detail,
+                    "ratios": [asdict(ratio) for ratio in measured_ratios(operation)],
+                }
+                for operation in self.operations
+            ],
         }
 
 
@@ -56,19 +68,6 @@ def revision_record(revision: Revision) -> Json:
     """A revision as a JSON object, without its manifest."""
     record = {k: v for k, v in revision.to_record().items() if k != "text"}
     return {**record, "spec": spec_text(revision.spec)}
-
-
-def _operation_record(operation: Operation) -> Json:
-    return {
-        "id": operation.id,
-        "openedAt": operation.opened_at,
-        "closedAt": operation.closed_at,
-        "by": operation.who,
-        "spec": operation.plan.spec_text,
-        "ending": operation.ending.value if operation.ending else None,
-        "detail": operation.detail,
-        "ratios": [asdict(ratio) for ratio in measured_ratios(operation)],
-    }
 
 
 @dataclass(frozen=True)

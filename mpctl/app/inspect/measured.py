@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mpctl.app.bench.recorded import FinishedRun, measured_by, read_run, rollouts_of
 from mpctl.app.console import Console
-from mpctl.app.files import read_policy, write_whole
+from mpctl.app.files import read_policy
 from mpctl.app.inspect_requests import ExplainRequest, ReportRequest, is_file
 from mpctl.app.session.base import Place, Session
 from mpctl.app.session.open import open_session
@@ -151,15 +151,6 @@ def _is_report(path: Path) -> bool:
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from error
     return not head.strip() or any(mark in head for mark in _MARKS)
-
-
-def write_report(path: Path, text: str) -> None:
-    """Write a report so that a crash leaves the old file or the new one.
-
-    Raises:
-        MpctlError: the file cannot be written.
-    """
-    write_whole(path, text.encode(), option="--output-file")
 
 
 @dataclass(frozen=True, slots=True)

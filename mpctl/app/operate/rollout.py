@@ -92,22 +92,18 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         if predict := annex.find("predict"):
             prediction = predict(session, request.speculation, change, fit.workload.concurrency)
     plan = planner.plan(fit, prediction)
-    explanation = _explanation(session, plan, fit)
+    reasons = (
+        explain_rollout(session, plan, fit.workload),
+        fit.placement_reason,
+        fit.fidelity_reason,
+    )
+    explanation = "\n".join(filter(None, reasons))
     if request.dry_run is not DryRun.NONE:
         return OperationOutcome.of_preview(session, preview(session, plan, explanation))
     if opens:
         console.confirm(f"{explanation}\nContinue ({session.place})?")
     outcome = _execute(session, request, planner, fit, plan)
     return nothing_to_do if outcome is None else _with_pool_compared(session, change, outcome)
-
-
-def _explanation(session: Session, plan: Plan, fit: Fit) -> str:
-    reasons = (
-        explain_rollout(session, plan, fit.workload),
-        fit.placement_reason,
-        fit.fidelity_reason,
-    )
-    return "\n".join(filter(None, reasons))
 
 
 def _execute(

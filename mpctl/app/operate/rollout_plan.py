@@ -115,7 +115,7 @@ class RolloutPlanner:
             spec=change.spec,
             baseline_spec=change.old_spec,
             policy=self._policy,
-            workload=record_of(fit.workload),
+            workload=f"workload-{fit.workload.digest()[:12]}",
             ready_timeout_s=self._session.ready_timeout_s(request.ready_timeout_s),
             keep_baseline=traffic.keep_baseline,
             why=f"rollout of {change.record}",
@@ -417,7 +417,12 @@ class RolloutPlanner:
             return Room(engines=1)
         start_s = self._session.start_s() or _START_S
         quiet = self._workload_beside_users(fit.workload, Placement.PAIR, users)
-        block_s = _block_s(quiet, users.answer_s or _ANSWER_S)
+        answer_s = users.answer_s or _ANSWER_S
+        block_s = quiet.repeats * math.fsum(
+            quiet.requests_of(cell)
+            * (answer_s / cell.concurrency if cell.rate is None else 1 / cell.rate)
+            for cell in quiet.cells
+        )  # predicted, of all planned prompts to one arm
         if fit.strategy is Strategy.IN_PLACE:
             fault = "--strategy in-place runs no engine beside the service"
             return Room(0, fault=fault, start_s=start_s, block_s=block_s)
@@ -437,11 +442,6 @@ class RolloutPlanner:
             block_s=block_s,
             pairs=in_turns(quiet).repeats,
         )
-
-
-def record_of(workload: Workload) -> str:
-    """The name of a workload's record."""
-    return f"workload-{workload.digest()[:12]}"
 
 
 def read_users(session: Session, window_s: float, wanted: Placement | None) -> UserLoad:
@@ -519,15 +519,6 @@ def _require_limits(policy: Policy, users: UserLoad) -> None:
                 "look 1.13x to 1.23x faster",
                 hint=f"leave {name} at {default:g}; mpctl chooses engines without users",
             )
-
-
-def _block_s(workload: Workload, answer_s: float) -> float:
-    """Predicted time of all planned prompts to one arm."""
-    return workload.repeats * math.fsum(
-        workload.requests_of(cell)
-        * (answer_s / cell.concurrency if cell.rate is None else 1 / cell.rate)
-        for cell in workload.cells
-    )
 
 
 def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:

@@ -88,27 +88,26 @@ class Status:
                 "url": self.url,
                 "routed": self.routed,
                 "supervised": self.supervised,
-                "arms": [_arm_record(a) for a in self.arms],
+                "arms": [
+                    {
+                        "id": arm.id,
+                        "phase": arm.phase.value,
+                        "endpoint": arm.endpoint.base_url if arm.endpoint else None,
+                        "argumentsMatch": arm.matches,
+                        "restarts": arm.restarts,
+                        "keptSince": arm.retained_since or None,
+                        "traffic": arm.traffic or None,
+                        "message": arm.message,
+                        "command": list(redacted(arm.argv or ())),
+                    }
+                    for arm in self.arms
+                ],
                 "operation": self.operation.id if self.operation else None,
                 "step": self.operation.begun if self.operation else None,
                 "heldBy": self.holder,
                 "problems": list(self.problems),
             },
         }
-
-
-def _arm_record(arm: ArmState) -> Json:
-    return {
-        "id": arm.id,
-        "phase": arm.phase.value,
-        "endpoint": arm.endpoint.base_url if arm.endpoint else None,
-        "argumentsMatch": arm.matches,
-        "restarts": arm.restarts,
-        "keptSince": arm.retained_since or None,
-        "traffic": arm.traffic or None,
-        "message": arm.message,
-        "command": list(redacted(arm.argv or ())),
-    }
 
 
 def arm_problems(arms: tuple[ArmState, ...]) -> list[str]:

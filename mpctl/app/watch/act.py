@@ -18,7 +18,7 @@ from mpctl.app.requests import (
     TrafficRequest,
 )
 from mpctl.app.session.base import Session
-from mpctl.app.watch.ledger_facts import WATCH, LedgerFacts, RefreshFacts, Trainings
+from mpctl.app.watch.ledger_facts import WATCH, LedgerFacts, Trainings
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.experiment.workload import Workload
@@ -91,9 +91,15 @@ def carry_out_decision(
         return done
     if decision.act is WatchAct.MEASURE:
         assert facts.refresh is not None
-        outcome = rollout.run(
-            session, _request_for_free_method(session, policy, facts.refresh, decision.method)
+        assert policy.refresh is not None
+        prompts = prompts_of(policy.refresh.prompts)
+        measured = RolloutRequest(
+            SpeculationRequest(decision.method),
+            promoted_measurement(session, facts.refresh.promotion, prompts),
+            TrafficRequest(),
+            by=WATCH,
         )
+        outcome = rollout.run(session, measured)
         return f"{decision.method} was measured: {ending_text(outcome)}"
     if decision.act is WatchAct.RE_ARM:
         assert facts.replaced_spec is not None
@@ -137,19 +143,6 @@ def _prompts_again(session: Session, policy: WatchPolicy) -> tuple[str, ...]:
     free = policy.refresh is not None and not policy.re_arm_prompts
     return prompts_of(
         policy.refresh.prompts if free and policy.refresh is not None else policy.re_arm_prompts
-    )
-
-
-def _request_for_free_method(
-    session: Session, policy: WatchPolicy, facts: RefreshFacts, method: str
-) -> RolloutRequest:
-    assert policy.refresh is not None
-    prompts = prompts_of(policy.refresh.prompts)
-    return RolloutRequest(
-        SpeculationRequest(method),
-        promoted_measurement(session, facts.promotion, prompts),
-        TrafficRequest(),
-        by=WATCH,
     )
 
 

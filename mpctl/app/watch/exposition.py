@@ -209,12 +209,9 @@ def _labels(watched: WatchedService, **labels: str) -> str:
         "inference_service": watched.session.name,
         **labels,
     }
-    return "{" + ",".join(f'{name}="{_label(value)}"' for name, value in pairs.items()) + "}"
-
-
-def _label(value: str) -> str:
-    """A label's value as the text exposition writes it."""
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})  # of the text exposition
+    written = (f'{name}="{value.translate(escapes)}"' for name, value in pairs.items())
+    return "{" + ",".join(written) + "}"
 
 
 def _pays(watched: WatchedService) -> float | None:

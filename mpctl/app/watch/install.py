@@ -47,7 +47,14 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
     by_kind["Role"]["rules"][1]["resourceNames"] = [lease_of(watched)]
     by_kind["ConfigMap"]["data"] = {_POLICY_FILE: policy_text}
     _configure(by_kind["Deployment"]["spec"]["template"]["spec"]["containers"][0], request)
-    by_kind["NetworkPolicy"]["spec"]["ingress"] = _ingress(request.allow_from)
+    allowed = [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space}}}
+        for space in request.allow_from
+    ]
+    # The port of metrics and verdicts. A rule with an empty list of sources would let everything in.
+    by_kind["NetworkPolicy"]["spec"]["ingress"] = (
+        [{"from": allowed, "ports": [{"protocol": "TCP", "port": PORT}]}] if allowed else []
+    )
     if "podmonitor" in request.without:
         others.remove(by_kind["PodMonitor"])
     # A namespace with other users exists already, and has labels of its own.
@@ -101,13 +108,3 @@ def _configure(container: Json, request: WatchInstallRequest) -> None:
     if request.webhook_secret:
         reference = {"name": request.webhook_secret, "key": "url"}
         container["env"].append({"name": "MPCTL_WEBHOOK", "valueFrom": {"secretKeyRef": reference}})
-
-
-def _ingress(allowed: tuple[str, ...]) -> list[Json]:
-    """The port of metrics and verdicts, for pods of the allowed namespaces alone. A rule with an empty list of sources
-    would let everything in."""
-    pods = [
-        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space}}}
-        for space in allowed
-    ]
-    return [{"from": pods, "ports": [{"protocol": "TCP", "port": PORT}]}] if pods else []

@@ -124,7 +124,9 @@ def read_facts(
     if last is None:
         return facts
     served = live_revisions(entries)
-    live = _rung(_served_number(last, revisions), last.plan.spec)
+    goal = last.plan.goal
+    number = max((r.number for r in revisions if r.digest == goal.digest), default=goal.number)
+    live = _rung(number, last.plan.spec)
     reference, unread = _reference(session, last, revisions)
     never = withdrawn(every)
     candidates = [
@@ -237,13 +239,6 @@ def _promotion(every: Iterable[Operation], digest: str) -> Plan | None:
         op.plan for op in every if op.ending is Ending.PROMOTED and op.plan.goal.digest == digest
     ]
     return plans[-1] if plans else None
-
-
-def _served_number(last: Operation, revisions: Iterable[Revision]) -> int:
-    return max(
-        (r.number for r in revisions if r.digest == last.plan.goal.digest),
-        default=last.plan.goal.number,
-    )
 
 
 def _reference(

@@ -319,11 +319,16 @@ class Watcher:
     def _decide_on_current_ledger(self, watched: WatchedService) -> WatchDecision:
         """Decide; an action only on the ledger as it is now, which is read again until it stays the same."""
         while True:
+            others = [w for w in self.watched.values() if w is not watched]
+            recorded = [at for other in others for at in other.facts.actions]
+            fleet = Fleet(
+                len(self.watched), (*recorded, *watched.facts.fallbacks, *self._begun.values())
+            )
             decision = decide(
                 self.policy,
                 watched.assessment,
                 watched.situation(self.policy, self._now()),
-                self._fleet(watched),
+                fleet,
             )
             if decision.act not in CHANGES or not self._changed_meanwhile(watched):
                 return decision
@@ -335,12 +340,6 @@ class Watcher:
             watched, self.readers.read_anew(self._facts_of, watched.session) or _late(self.readers)
         )
         return watched.facts != before
-
-    def _fleet(self, watched: WatchedService) -> Fleet:
-        recorded = [at for w in self.watched.values() if w is not watched for at in w.facts.actions]
-        return Fleet(
-            len(self.watched), (*recorded, *watched.facts.fallbacks, *self._begun.values())
-        )
 
     def _act(self, watched: WatchedService, decision: WatchDecision) -> None:
         """Act, in a thread of its own. The ledger records what happens, and the next round reads it again."""

@@ -203,9 +203,10 @@ def _explained(context: CliContext, change: Change, *, wide: bool) -> str:
     text = preflight_text(change, wide=wide)
     if not context.terminal.verbose or change.staging is None:
         return text
-    from mpctl.cli.inspect.staging_text import staging_text
+    from mpctl.cli.inspect.staging_text import staging_lines
 
-    return "\n\n".join(filter(None, (text, staging_text(change, change.staging))))
+    staging = "\n".join(staging_lines(change, change.staging))
+    return "\n\n".join(filter(None, (text, staging)))
 
 
 def preflight_text(change: Change, *, wide: bool) -> str:
@@ -220,7 +221,9 @@ def preflight_text(change: Change, *, wide: bool) -> str:
 def _preflight_text(change: Change, *, wide: bool) -> str:
     parts = []
     if change.findings:
-        parts.append(_wide_findings(change) if wide else "\n".join(_findings(change)))
+        rows = [[f.severity, f.id, f.reason, f.todo, f.source] for f in change.findings]
+        titles = ["SEVERITY", "FINDING", "REASON", "TO DO", "SOURCE"]
+        parts.append(columns([titles, *rows]) if wide else "\n".join(_findings(change)))
     rows = [
         [c.id, c.verdict, c.text or "-"]
         for c in change.checked.checks
@@ -229,11 +232,6 @@ def _preflight_text(change: Change, *, wide: bool) -> str:
     if rows:
         parts.append(columns([["MATCH", "VERDICT", "WHY"], *rows]))
     return "\n\n".join(parts)
-
-
-def _wide_findings(change: Change) -> str:
-    rows = [[f.severity, f.id, f.reason, f.todo, f.source] for f in change.findings]
-    return columns([["SEVERITY", "FINDING", "REASON", "TO DO", "SOURCE"], *rows])
 
 
 def _findings(change: Change) -> Iterator[str]:

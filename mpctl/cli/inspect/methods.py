@@ -20,7 +20,7 @@ from mpctl.json_types import Json
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mpctl.app.inspect.methods import DraftList, MethodSetting
+    from mpctl.app.inspect.methods import DraftList
     from mpctl.methods.preflight.known_bad import KnownBadRow
     from mpctl.staging.catalogue import Draft
 
@@ -47,7 +47,14 @@ def methods(context: CliContext, /, request: MethodRequest) -> None:
             "cannot be combined with a METHOD", field="--known-bad", hint=commands.line("methods")
         )
     if request.method:
-        _emit_setting(context, request.method, write_setting(request))
+        setting = write_setting(request)
+        context.emit(
+            "MethodSetting",
+            record=lambda: asdict(setting),
+            names=lambda: [request.method],
+            table=lambda _wide: setting.text,
+        )
+        context.terminal.note(f"{setting.where} ({setting.source})")
         return
     for value, flag in ((request.draft, "--draft"), (request.settings, "--set")):
         if value:
@@ -57,16 +64,6 @@ def methods(context: CliContext, /, request: MethodRequest) -> None:
         _emit_known_bad(context)
         return
     _emit_methods(context)
-
-
-def _emit_setting(context: CliContext, method: str, setting: MethodSetting) -> None:
-    context.emit(
-        "MethodSetting",
-        record=lambda: asdict(setting),
-        names=lambda: [method],
-        table=lambda _wide: setting.text,
-    )
-    context.terminal.note(f"{setting.where} ({setting.source})")
 
 
 def _emit_methods(context: CliContext) -> None:

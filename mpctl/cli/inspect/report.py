@@ -69,7 +69,8 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
     verdict of a rollout as signed in-toto statements, which mpctl verify and cosign read.
     """
     form = _choose_format(form, request.output_file)
-    from mpctl.app.inspect.measured import make_report, require_writable, write_report
+    from mpctl.app.files import write_whole
+    from mpctl.app.inspect.measured import make_report, require_writable
 
     path = None if request.output_file in (None, "-") else Path(str(request.output_file))
     if path is not None:
@@ -81,7 +82,7 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
     if path is None:
         context.terminal.exact(text)
         return
-    write_report(path, text)
+    write_whole(path, text.encode(), option="--output-file")  # a crash leaves the old or the new
     context.terminal.note(f"wrote {path}")
 
 

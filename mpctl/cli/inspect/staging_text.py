@@ -11,12 +11,8 @@ from mpctl.cli.printer import columns
 from mpctl.staging.modes import StagingPlan
 
 
-def staging_text(change: Change, plan: StagingPlan) -> str:
+def staging_lines(change: Change, plan: StagingPlan) -> Iterator[str]:
     """How the draft gets into the pod, why so, and what is to be prepared first."""
-    return "\n".join(_explained(change, plan))
-
-
-def _explained(change: Change, plan: StagingPlan) -> Iterator[str]:
     selection = change.selection
     if selection.draft:
         yield f"draft: {selection.draft}" + (f" ({selection.reason})" if selection.reason else "")

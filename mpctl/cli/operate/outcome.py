@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpctl import formatting
-from mpctl.app.operate.outcome import OperationOutcome, Preview
+from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.cli.context import CliContext
 from mpctl.cli.figures import comparison_tables, rules_table
 from mpctl.cli.printer import columns
@@ -24,8 +24,18 @@ def conclude(context: CliContext, outcome: OperationOutcome) -> None:
         GateRejected, Undecided, RolledBack: a rollout did not end promoted.
         MpctlError: it failed before anything was changed.
     """
-    if outcome.preview is not None:
-        _show_preview(context, outcome, outcome.preview)
+    if (preview := outcome.preview) is not None:
+        context.emit(
+            "Preview",
+            record=lambda: {
+                "metadata": {"name": outcome.name, "namespace": outcome.namespace},
+                "spec": plan_record(preview.plan),
+                "diff": preview.diff,
+            },
+            names=lambda: [f"{outcome.namespace}/{outcome.name}"],
+            table=lambda _wide: preview.diff,
+        )
+        context.terminal.note(f"dry run: {preview.explanation.rstrip('.')}; nothing was done")
         return
     if outcome.operation is None:
         context.terminal.note(outcome.note)
@@ -118,21 +128,6 @@ def _drafts(comparison: Comparison, *, named: bool) -> str:
         )
         text = f"{formatting.number(window.tokens_per_step)} tokens per step{accepted}"
     return f"{comparison.cell.label}: {text}" if named else text
-
-
-def _show_preview(context: CliContext, outcome: OperationOutcome, preview: Preview) -> None:
-    metadata = {"name": outcome.name, "namespace": outcome.namespace}
-    context.emit(
-        "Preview",
-        record=lambda: {
-            "metadata": metadata,
-            "spec": plan_record(preview.plan),
-            "diff": preview.diff,
-        },
-        names=lambda: [f"{outcome.namespace}/{outcome.name}"],
-        table=lambda _wide: preview.diff,
-    )
-    context.terminal.note(f"dry run: {preview.explanation.rstrip('.')}; nothing was done")
 
 
 def _conclude(context: CliContext, outcome: OperationOutcome) -> None:

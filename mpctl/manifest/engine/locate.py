@@ -67,11 +67,6 @@ def evaluated_words(item: View) -> tuple[ShellWord, ...]:
     return tuple(shell_commands[0][:-1])
 
 
-def is_split(text: str, word: ShellWord) -> bool:
-    """Return whether the shell makes several words of one by expanding its braces."""
-    return _BRACES.search(_QUOTED.sub("", text[word.start : word.end])) is not None
-
-
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
 _INITS = frozenset(("env", "tini", "dumb-init", "--", "-g", "-s"))
 _MODULES = frozenset((
@@ -401,7 +396,7 @@ def _tokens(
             *(name for name in _REFERENCE.findall(text[word.start : word.end]) if name in defined),
         )
         built = word.expanded or names != word.names
-        tokens.append(
-            ArgumentToken(word.text, listing, index, item, word, built, names, is_split(text, word))
-        )
+        # The shell makes several words of one by expanding its braces.
+        split = _BRACES.search(_QUOTED.sub("", text[word.start : word.end])) is not None
+        tokens.append(ArgumentToken(word.text, listing, index, item, word, built, names, split))
     return tokens

@@ -90,7 +90,13 @@ def read(
     home, key = layout.home, layout.key
     value = home.get(key)
     if value is not None:
-        _require_list(value)
+        try:
+            value.items()
+        except InputError as error:
+            raise value.error(
+                "the arguments are one text, and how the chart splits it is not known",
+                hint="write them as a list, or change them by hand",
+            ) from error
     engine, obstacle = layout.engine, _without_place(layout)
     service = Service(
         kind="Values",
@@ -132,16 +138,6 @@ def _without_place(layout: Layout) -> InputError | None:
 
 def _pods(end: Layout, origin: Origin) -> PrefillPods:
     return PrefillPods(end.engine, origin.document, origin.number, obstacle=_without_place(end))
-
-
-def _require_list(value: View) -> None:
-    try:
-        value.items()
-    except InputError as error:
-        raise value.error(
-            "the arguments are one text, and how the chart splits it is not known",
-            hint="write them as a list, or change them by hand",
-        ) from error
 
 
 def _production_stack(root: View) -> Iterator[Layout]:

@@ -51,15 +51,12 @@ def by_name(key: str, values: Sequence[Any]) -> tuple[Items, ...] | None:
     if not all(isinstance(value, list) for value in lists):
         return None
     if key in ARGUMENTS:
-        return tuple(_arguments(value) for value in lists) if all(map(_are_words, lists)) else None
+        words = all(isinstance(item, str) for value in lists for item in value)
+        return tuple(_arguments(value) for value in lists) if words else None
     for name in _NAMED_BY:
         if all(_are_named(value, name) for value in lists):
             return tuple({str(item[name]): item for item in value} for value in lists)
     return None
-
-
-def _are_words(value: list[Any]) -> bool:
-    return all(isinstance(item, str) for item in value)
 
 
 def _are_named(value: list[Any], key: str) -> bool:
@@ -169,12 +166,13 @@ def differences(
         if not own:
             yield FieldChange(path or "the whole manifest", before, after)
         return
-    if key not in ARGUMENTS and MISSING in (before, after) and not _has_own(key, items) and not own:
+    has_own = any(is_own_item(key, name, (value,)) for i in items for name, value in i.items())
+    if key not in ARGUMENTS and MISSING in (before, after) and not has_own and not own:
         yield FieldChange(path, before, after)
         return
     for name in dict.fromkeys([*items[0], *items[1]]):
         values = items[0].get(name, MISSING), items[1].get(name, MISSING)
-        below = item_path(path, key, name)
+        below = f"{path} {name}" if key in ARGUMENTS else f"{path}[{name}]"
         if is_own_item(key, name, values):
             if own and meaning(values[0]) != meaning(values[1]):
                 yield FieldChange(below, *values)
@@ -187,15 +185,6 @@ def differences(
 def joined(path: str, name: object) -> str:
     """The path of a field below another."""
     return f"{path}.{name}" if path else str(name)
-
-
-def item_path(path: str, key: str, name: str) -> str:
-    """The path of a list's item: an argument by its flag, others by their name."""
-    return f"{path} {name}" if key in ARGUMENTS else f"{path}[{name}]"
-
-
-def _has_own(key: str, lists: Sequence[Items]) -> bool:
-    return any(is_own_item(key, name, (value,)) for items in lists for name, value in items.items())
 
 
 def _words(value: Any) -> list[str]:

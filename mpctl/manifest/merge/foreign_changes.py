@@ -43,7 +43,10 @@ def foreign_changes(before: str, after: str) -> tuple[str, ...]:
 
 def _comparable(before: str, after: str) -> tuple[list[Any], list[Any]]:
     """The documents of both without a staged draft, and with the same speculative setting where it can be edited."""
-    for alike in (_without_speculation, _with_the_same_speculation):
+    for alike in (
+        lambda old, new: (_edited(old, None), _edited(new, None)),
+        _with_the_same_speculation,
+    ):
         try:
             text_before, text_after = alike(before, after)
             break
@@ -56,10 +59,6 @@ def _comparable(before: str, after: str) -> tuple[list[Any], list[Any]]:
 
 def _unstaged(text: str) -> list[Any]:
     return [_without_staging(document) for document in documents_of(text)]
-
-
-def _without_speculation(before: str, after: str) -> tuple[str, str]:
-    return _edited(before, None), _edited(after, None)
 
 
 def _with_the_same_speculation(before: str, after: str) -> tuple[str, str]:

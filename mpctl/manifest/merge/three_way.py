@@ -115,13 +115,11 @@ def _with_staging_of(target: str, text: str) -> str:
     documents, wanted = documents_of(text), documents_of(target)
     if len(documents) != len(wanted):
         return text
-    staged = [_staged_as(document, to) for document, to in zip(documents, wanted, strict=True)]
+    staged = []
+    for document, to in zip(documents, wanted, strict=True):
+        own_storage = holds_draft(storage_of(document)) or holds_draft(storage_of(to))
+        staged.append(_with_staging(document, to, STORAGE if own_storage else ()))
     return text if staged == documents else "---\n".join(dump(document) for document in staged)
-
-
-def _staged_as(document: Any, to: Any) -> Any:
-    own_storage = holds_draft(storage_of(document)) or holds_draft(storage_of(to))
-    return _with_staging(document, to, STORAGE if own_storage else ())
 
 
 def _with_staging(value: Any, to: Any, storage: tuple[str, ...]) -> Any:

@@ -67,7 +67,13 @@ class Editor:
         body = text[keep:]
         if node.style == "" and not _stays_plain(node, text, keep):
             start, body = whole[0].start, spell(text, "", flow=node.flow)
-        elif node.style == "'" and keep == 0 and like is not None and _is_plain(like):
+        elif (
+            node.style == "'"
+            and keep == 0
+            and like is not None
+            and like.word is None
+            and like.item.scalar().style == ""
+        ):
             self.cut(node.start, node.end, spell(text, "", flow=node.flow))
             return
         else:
@@ -315,10 +321,6 @@ def _stays_plain(node: Scalar, text: str, keep: int) -> bool:
             and text == text.strip()
         )
     return plain_safe(text, flow=node.flow)
-
-
-def _is_plain(token: ArgumentToken) -> bool:
-    return token.word is None and token.item.scalar().style == ""
 
 
 def _last(whole: Seq[Piece], node: Scalar) -> int:

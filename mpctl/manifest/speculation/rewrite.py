@@ -11,13 +11,13 @@ from mpctl.manifest.engine.engine_command import SPECULATIVE, parse
 from mpctl.manifest.engine.locate import ArgumentToken
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import (
+    KEY,
     JsonValue,
     Kind,
     Slot,
     Style,
     dotted_text,
     dotted_value,
-    expressible,
     like,
     normal,
     plain_json,
@@ -74,7 +74,7 @@ def _main(setting_slots: tuple[Slot, ...]) -> Kind | None:
 def _choose(
     config: dict[str, JsonValue], style: Style | None, main: Kind | None, preferred: Style | None
 ) -> Style:
-    odd = expressible(config)
+    odd = next((key for key in config if not KEY.fullmatch(key)), None)
     if style == "dotted" and odd is not None:
         raise InputError(
             f'key "{odd}" cannot be written as a dotted flag', hint="use JSON for this setting"

@@ -35,7 +35,7 @@ _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _UNSAFE = re.compile(
     "[^\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|\\$"
 )
-_KEY = re.compile(r"[A-Za-z0-9_-]+")
+KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True)
@@ -274,11 +274,6 @@ def like(old: str | None, value: JsonValue) -> str:
     if old.strip() == spaced(written) or re.search(r'"\s*:\s', old):
         return spaced(value)
     return compact(value)
-
-
-def expressible(config: Mapping[str, JsonValue]) -> str | None:
-    """The first key that a dotted flag cannot carry, or None."""
-    return next((key for key in config if not _KEY.fullmatch(key)), None)
 
 
 def dotted_text(value: JsonValue) -> str:

@@ -148,7 +148,11 @@ def parse(text: str, file: str) -> tuple[Document, ...]:
         raise InputError(
             "the YAML is nested too deep", file=file, hint="remove the nested lists"
         ) from error
-    return tuple(d for d in _Builder(file, iter(events)).documents() if not _empty(d.root))
+    return tuple(
+        document
+        for document in _Builder(file, iter(events)).documents()
+        if not (isinstance(document.root, Scalar) and document.root.null)
+    )
 
 
 def _events(text: str) -> list[Event]:
@@ -178,10 +182,6 @@ def _shallow(events: Iterable[Event]) -> Iterator[Event]:
 
 
 _TEMPLATE_HINT = "fix the syntax at that line; render templates (Helm, Kustomize) first"
-
-
-def _empty(root: Node) -> bool:
-    return isinstance(root, Scalar) and root.null
 
 
 @dataclass

@@ -126,11 +126,6 @@ def _mrope(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     return "refuse", f"{reason}: the engine exits at start-up"
 
 
-def _takes_slots(spec: Spec) -> bool:
-    """Return whether a draft runs over more tokens than the target verified: a model, or a head in one pass."""
-    return _is_small_model(spec) or _in_one_pass(spec) or method_of(spec).drafts_in_one_pass
-
-
 def _has_parallel_form(spec: Spec) -> bool:
     """Return whether a head of this kind may have been trained for the method that drafts in one pass."""
     engine_method = method_of(spec).engine_method
@@ -282,19 +277,6 @@ def _tokens_differ(spec: Spec, target: str | None, draft: str | None) -> bool:
     return target != draft and not may_differ
 
 
-def _other_added_tokens(spec: Spec, facts: ServiceFacts) -> bool:
-    return _tokens_differ(spec, facts.target.added_tokens_digest, facts.draft.added_tokens_digest)
-
-
-def _other_tokenizer(spec: Spec, facts: ServiceFacts) -> bool:
-    return _tokens_differ(spec, facts.target.tokenizer_digest, facts.draft.tokenizer_digest)
-
-
-def _other_vocabulary(spec: Spec, facts: ServiceFacts) -> bool:
-    same = facts.target.vocab == facts.draft.vocab
-    return not same and spec.settings.get("use_heterogeneous_vocab") is not True
-
-
 def _keeps_method(spec: Spec) -> bool:
     """Return whether vLLM does not pick this method by the draft's name."""
     method = METHODS.get(str(method_of(spec).engine_method))
@@ -306,22 +288,32 @@ _TERMS = {
     "may-draft-in-one-pass": lambda spec: _has_parallel_form(spec) or _in_one_pass(spec),
     "not-by-name": _keeps_method,
     "small-model": _is_small_model,
-    "takes-slots": _takes_slots,
+    # A draft runs over more tokens than the target verified: a model, or a head in one pass.
+    "takes-slots": lambda spec: (
+        _is_small_model(spec) or _in_one_pass(spec) or method_of(spec).drafts_in_one_pass
+    ),
 }
 
 # The rules for a pair of draft and target, in the order a person would ask.
 PAIR_RULES = read_rules(
     "pair",
     {
-        "added-tokens-mismatch": _other_added_tokens,
+        "added-tokens-mismatch": lambda spec, facts: _tokens_differ(
+            spec, facts.target.added_tokens_digest, facts.draft.added_tokens_digest
+        ),
         "draft-context": _draft_context,
         "draft-kind": _draft_kind,
         "draft-vocabulary": _draft_vocabulary,
         "kv-dtype-mismatch": _kv_dtype_mismatch,
         "parallel-drafting": _parallel_drafting,
         "quantization-mismatch": _quantization_mismatch,
-        "tokenizer-mismatch": _other_tokenizer,
-        "vocabulary-mismatch": _other_vocabulary,
+        "tokenizer-mismatch": lambda spec, facts: _tokens_differ(
+            spec, facts.target.tokenizer_digest, facts.draft.tokenizer_digest
+        ),
+        "vocabulary-mismatch": lambda spec, facts: (
+            facts.target.vocab != facts.draft.vocab
+            and spec.settings.get("use_heterogeneous_vocab") is not True
+        ),
         "wrong-target": _wrong_target,
     },
     _TERMS,

@@ -522,19 +522,15 @@ def _plain_secret(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     return "warn", f"{names} holds a secret in plain text, which every revision records"
 
 
-def _needs_host_tokens(spec: Spec) -> bool:
-    return (
-        method_of(spec).disables_async_scheduling
-        or spec.settings.get("disable_padded_drafter_batch") is True
-    )
-
-
 # Conditions on the spec, by the words of rules.yaml.
 _TERMS = {
     "adaptive": lambda spec: spec.settings.get(_ADAPTIVE) is True,
     "has-late-key": lambda spec: any(KEYS[key].since for key in spec.settings if key in KEYS),
     "inferred": lambda spec: spec.method == INFERRED,
-    "needs-host-tokens": _needs_host_tokens,
+    "needs-host-tokens": lambda spec: (
+        method_of(spec).disables_async_scheduling
+        or spec.settings.get("disable_padded_drafter_batch") is True
+    ),
     "runner-matters": _runner_matters,
 }
 

@@ -108,10 +108,6 @@ def _parallel(*flags: str) -> Callable[[str], Feature]:
     return feature
 
 
-def _long_drafts(least: str) -> Feature:
-    return lambda spec, _facts: _use((spec.k or 0) >= int(least))
-
-
 def _short_lookup(below: str) -> Feature:
     def feature(spec: Spec, _facts: ServiceFacts) -> FeatureUse:
         least = spec.settings.get("prompt_lookup_min")
@@ -132,17 +128,8 @@ def _setting(text: str) -> Feature:
     return lambda spec, _facts: _use(str(spec.settings.get(key)) == value)
 
 
-def _moe(_: str) -> Feature:
-    return lambda _spec, facts: "default" if facts.target.moe is None else _use(facts.target.moe)
-
-
 def _gpu(pattern: str) -> Feature:
     return lambda _spec, facts: _use(re.match(pattern, facts.gpu or "", re.IGNORECASE))
-
-
-def _prefill_edited(_: str) -> Feature:
-    """The pods that fill prompts get the same draft."""
-    return lambda _spec, facts: _use(bool(facts.prefill_ends))
 
 
 # A feature of a row is one of these names, or NAME=ARGUMENT.
@@ -151,14 +138,17 @@ FEATURES: Mapping[str, Callable[[str], Feature]] = MappingProxyType({
     "draft-context-shorter": _short_draft,
     "flag": _flag,
     "gpu": _gpu,
-    "k-from": _long_drafts,
+    "k-from": lambda least: lambda spec, _facts: _use((spec.k or 0) >= int(least)),
     "kv-connector": _text("--kv-transfer-config"),
     "kv-dtype": _kv_dtype,
     "kv-offload": _kv_offload,
     "lookup-min-below": _short_lookup,
-    "moe": _moe,
+    "moe": lambda _: lambda _spec, facts: (
+        "default" if facts.target.moe is None else _use(facts.target.moe)
+    ),
     "pipeline-parallel": _parallel(*PIPELINE),
-    "prefill-edited": _prefill_edited,
+    # The pods that fill prompts get the same draft.
+    "prefill-edited": lambda _: lambda _spec, facts: _use(bool(facts.prefill_ends)),
     "prefix-caching": _prefix_caching,
     "reasoning": _text("--reasoning-parser"),
     "runner": _runner,
@@ -196,10 +186,6 @@ class KnownBadRow:
     thread: str
     confidence: str
     todo: str
-
-    def may_fail_in(self, version: Version) -> bool:
-        """Return whether a release is neither older than the fault nor has the fix."""
-        return not ((self.first and version < self.first) or (self.fixed and version >= self.fixed))
 
     @property
     def releases(self) -> str:
@@ -253,7 +239,8 @@ class KnownBad:
         """Return how much a row says against the spec; None outside of it."""
         if row.engine != _engine(facts) or (row.methods and spec.method not in row.methods):
             return None
-        if version is not None and not row.may_fail_in(version):
+        older = version is not None and row.first and version < row.first
+        if older or (version is not None and row.fixed and version >= row.fixed):
             return None
         if row.models and not any(self._is_model(name, facts) for name in row.models):
             return None

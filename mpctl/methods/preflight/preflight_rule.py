@@ -270,12 +270,10 @@ def _condition(text: str, terms: Mapping[str, Applies]) -> Applies:
         )
     if kind == "settings":
         key, _, value = field_name.partition("=")
-        return lambda spec: _is_set(spec.settings.get(key), value) is wanted
+        if value:
+            return lambda spec: (spec.settings.get(key) == value) is wanted
+        return lambda spec: (spec.settings.get(key) is not None) is wanted
     return lambda spec: terms[name](spec) is wanted
-
-
-def _is_set(setting: object, value: str) -> bool:
-    return setting == value if value else setting is not None
 
 
 def _judge(row: _RuleRow, function: Callable[[Spec, ServiceFacts], Any] | None) -> Judge:

@@ -120,19 +120,20 @@ def find_scalers(
             for item in client.list(resource, namespace) or []
             if targets(item, deployment, kind)
         ]
-    return [item for item in scalers if not _owned_by_keda(item)]
+    return [
+        item
+        for item in scalers
+        if all(
+            o.get("kind") != SCALED_OBJECT.name
+            for o in item["metadata"].get("ownerReferences") or []
+        )
+    ]
 
 
 def targets(item: JsonView, deployment: str, kind: str = "Deployment") -> bool:
     """Return whether an autoscaler scales the workload (``kind`` defaults to Deployment for a ScaledObject)."""
     target = (item.get("spec") or {}).get("scaleTargetRef") or {}
     return target.get("name") == deployment and target.get("kind", "Deployment") == kind
-
-
-def _owned_by_keda(item: JsonView) -> bool:
-    return any(
-        o.get("kind") == SCALED_OBJECT.name for o in item["metadata"].get("ownerReferences") or []
-    )
 
 
 def autoscaler_record(scalers: Sequence[JsonView], replicas: int, isvc: JsonView) -> Json | None:

@@ -50,10 +50,19 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
     """
     client.version()  # raises where the server does not answer
     reader = _Reader(client, namespace)
-    hooks = reader.read_all(_cluster_queries())
+    wide = (kinds.NODE, kinds.RESOURCE_SLICE, kinds.RESOURCE_CLAIM, calls.DEVICE_CLASS)
+    hooks = reader.read_all(
+        [_list(kind.plural, kind) for kind in (*wide, calls.MUTATING, calls.VALIDATING)]
+    )
     kserve = _namespace_of(hooks.get(calls.MUTATING.plural) or ()) or KSERVE_NAMESPACE
     reader.read_all(_service_queries(kserve, namespace))
-    if namespace is not None and any(map(_has_extended, reader.objects.get(kinds.NODE.plural, ()))):
+    # Devices of a device plugin show as taken by the pods on a node alone.
+    extended = any(
+        "/" in name
+        for node in reader.objects.get(kinds.NODE.plural, ())
+        for name in value_at(node, "status", "allocatable") or {}
+    )
+    if namespace is not None and extended:
         reader.read_all([(ALL_PODS, "", _every_pod)])
     services = [item for kind in _SERVICES for item in reader.objects.get(kind.plural, ())]
     history = reader.objects.get("ledgers", ())
@@ -70,11 +79,6 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
         look_alikes=tuple(look_alike(item) for item in history if not _is_own(item)),
     )
     return _with_schema(client, facts)
-
-
-def _has_extended(node: Json) -> bool:
-    """Return whether a device plugin hands out devices of a node, which only the pods on it show as taken."""
-    return any("/" in name for name in value_at(node, "status", "allocatable") or {})
 
 
 def _every_pod(client: Client) -> Sequence[Json] | None:
@@ -99,7 +103,10 @@ class _Reader:
         self.unread: dict[str, str] = {}
         self.groups: Mapping[str, tuple[str, ...]] = {}
         try:
-            self.groups = _groups(client.raw("/apis"))
+            self.groups = {
+                group["name"]: tuple(v["version"] for v in group.get("versions") or ())
+                for group in json_object(client.raw("/apis") or "{}").get("groups") or ()
+            }
         except MpctlError as error:
             self.unread["discovery"] = error.message
 
@@ -126,12 +133,6 @@ class _Reader:
 
 def _list(name: str, kind: ObjectKind, namespace: str | None = None, labels: str = "") -> _Query:
     return name, kind.group, lambda client: client.list(kind, namespace, labels=labels)
-
-
-def _cluster_queries() -> list[_Query]:
-    """Objects of the cluster itself."""
-    wide = (kinds.NODE, kinds.RESOURCE_SLICE, kinds.RESOURCE_CLAIM, calls.DEVICE_CLASS)
-    return [_list(kind.plural, kind) for kind in (*wide, calls.MUTATING, calls.VALIDATING)]
 
 
 def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
@@ -168,14 +169,6 @@ def _namespace_of(hooks: Sequence[Json]) -> str | None:
                 if namespace := value_at(hook, "clientConfig", "service", "namespace"):
                     return str(namespace)
     return None
-
-
-def _groups(text: str | None) -> dict[str, tuple[str, ...]]:
-    record = json_object(text or "{}")
-    return {
-        g["name"]: tuple(v["version"] for v in g.get("versions") or ())
-        for g in record.get("groups") or ()
-    }
 
 
 def _is_own(item: Json) -> bool:

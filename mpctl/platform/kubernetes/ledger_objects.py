@@ -15,7 +15,7 @@ import base64
 import gzip
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,6 @@ from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
 from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown, Stale
 from mpctl.rollout.ledger import Entry
-from mpctl.rollout.revision import Revision
 
 # A controller that is none: no StatefulSet or DaemonSet adopts what has one.
 _OWNER = {"apiVersion": "mpctl.dev/v1", "kind": "Ledger"}
@@ -268,13 +267,6 @@ def entries_of(objects: Iterable[LedgerObject], service: str) -> tuple[Entry, ..
                 raise Tampered(f"{where} does not follow: {before}{last_writer(each.item)}")
             entries.append(entry)
     return tuple(entries)
-
-
-def revisions_of(objects: Iterable[LedgerObject]) -> Iterator[tuple[str, Revision]]:
-    """The revisions that were appended with entries, each with its object for messages."""
-    for each in objects:
-        for record in each.appended.revisions:
-            yield each.where, Revision.from_record(record, where=each.where)
 
 
 def seals_of(objects: Iterable[LedgerObject]) -> list[Json]:

@@ -39,7 +39,6 @@ from mpctl.platform.kubernetes.ledger_objects import (
     metadata_of,
     missing_after,
     owned_by,
-    revisions_of,
     seals_of,
 )
 from mpctl.platform.kubernetes.sealed_records import RecordedObjects, SealedRecords
@@ -85,7 +84,12 @@ class KubernetesStore:
             return self._known.revisions
         recorded = [self._revision(item) for item in self._list(names.REVISION)]
         by_number = {revision.number: revision for revision in recorded}
-        for where, revision in revisions_of(self._ledger()):
+        appended = (
+            (each.where, Revision.from_record(record, where=each.where))
+            for each in self._ledger()
+            for record in each.appended.revisions
+        )
+        for where, revision in appended:
             if by_number.setdefault(revision.number, revision) != revision:
                 raise Tampered(
                     f"{where} holds another revision {revision.number} of {self._service} than was recorded"

@@ -102,8 +102,12 @@ class SealedRecords:
         """
         bundle = self._read(operation, replaces=replaces)
         last = bundle[-1] if bundle else _State(0, {})
-        if raw and _has_room(len(bundle), last.records, {**raw, **records}):
-            records = {**raw, **records}
+        if raw:
+            every = {**raw, **records}
+            # They fit the last bundle, or a new one that most operations have.
+            has_room = len(bundle) < _BUNDLES or len(_packed({**last.records, **every})) <= _PIECE
+            if has_room and len(_packed(every)) <= _PIECE:
+                records = every
         before, joined = bundle[:-1], {**last.records, **records}
         if bundle and joined == last.records:
             return  # as the newest seal says, or the next one will
@@ -314,12 +318,6 @@ def number_of(seal: Json) -> int:
     return int(seal.get("revision") or 0)
 
 
-def _has_room(count: int, last: JsonView, records: JsonView) -> bool:
-    """Return whether ``records`` fit the last of ``count`` bundles, or a new one that most operations have."""
-    fits = len(_packed(records)) <= _PIECE
-    return fits and (count < _BUNDLES or len(_packed({**last, **records})) <= _PIECE)
-
-
 def _bundle_name(number: int) -> str:
     return f"records {number}"
 
@@ -409,7 +407,14 @@ class RecordedObjects:
         current = [
             s for (operation, _), s in newest_seals(seals).items() if operation not in operations
         ]
-        staying = {self._record_of(seal) for seal in current}
+        # The ConfigMaps that the seals vouch for.
+        staying = {
+            names.record_name(
+                self._service, str(data["operation"]), str(data["name"]), _number(seal)
+            )
+            for seal in current
+            for data in [_data(seal)]
+        }
         pieces = {
             piece
             for item in self._items(names.RECORD)
@@ -481,13 +486,6 @@ class RecordedObjects:
 
     def _items(self, part: str) -> list[Json]:
         return [item for _, item in self._found if part_of(item) == part]
-
-    def _record_of(self, seal: Json) -> str:
-        """The ConfigMap that a seal vouches for."""
-        data = _data(seal)
-        return names.record_name(
-            self._service, str(data["operation"]), str(data["name"]), _number(seal)
-        )
 
     def _delete(self, items: Iterable[tuple[ObjectKind, Json]], *, dry_run: bool = False) -> None:
         for kind, item in items:

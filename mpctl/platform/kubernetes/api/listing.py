@@ -63,7 +63,8 @@ class ListingClient(Client):
         return [
             record
             for record in self._near(kind, wide, fields, wanted)
-            if _is(record, namespace, wanted)
+            if namespace in (None, record["metadata"].get("namespace"))
+            and wanted.items() <= _labels(record).items()
         ]
 
     def _near(
@@ -120,8 +121,3 @@ def _wide(kind: ObjectKind, wanted: Mapping[str, str]) -> str | None:
 def _labels(record: Json) -> dict[str, str]:
     labels: dict[str, str] = record["metadata"].get("labels") or {}
     return labels
-
-
-def _is(record: Json, namespace: str | None, wanted: Mapping[str, str]) -> bool:
-    same = namespace is None or record["metadata"].get("namespace") == namespace
-    return same and wanted.items() <= _labels(record).items()

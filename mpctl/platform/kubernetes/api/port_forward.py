@@ -62,7 +62,10 @@ class Forwards:
     def _private_listener(self) -> socket.socket:
         """Return a unix socket in a directory of its own, both for this user alone."""
         if self._directory is None:
-            self._directory = Path(tempfile.mkdtemp(prefix="mpctl-", dir=_short_directory()))
+            # The default directory of temporary files, if paths in it fit a unix socket.
+            fits = len(tempfile.gettempdir()) < _LONGEST_PATH - len("/mpctl-12345678")
+            folder = tempfile.mkdtemp(prefix="mpctl-", dir=None if fits else "/tmp")
+            self._directory = Path(folder)
             # A command that only reads ends without closing; its sockets go with the process.
             weakref.finalize(self, shutil.rmtree, self._directory, ignore_errors=True)
         path = self._directory / str(len(self._open))
@@ -187,11 +190,6 @@ class Forward:
         for connection in list(self._sockets):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-
-
-def _short_directory() -> str | None:
-    """Return a directory whose paths fit a unix socket; None for the default one of temporary files."""
-    return None if len(tempfile.gettempdir()) < _LONGEST_PATH - len("/mpctl-12345678") else "/tmp"
 
 
 def _pump(source: Any, target: Any) -> None:

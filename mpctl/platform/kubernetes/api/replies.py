@@ -95,7 +95,7 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
                 f"not authenticated to {call.permission}: {message}",
                 hint=f"log in again; run '{commands.kubectl('auth', 'whoami')}' to see the current user",
             )
-        case 403 | 422 if _by_policy(message):
+        case 403 | 422 if "ValidatingAdmissionPolicy" in message and "denied request" in message:
             return NotPermitted(
                 f"{call.target} was refused by an admission policy: {message}",
                 hint="ask whoever owns that policy; the same command again continues once it is changed",
@@ -111,7 +111,12 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
                 *_conflict(status, call), hint="run the command again; nothing was overwritten"
             )
         case 400 | 422:
-            return InputError(f"{call.target} was refused: {_causes(status) or message}")
+            causes = (
+                f"{c.get('field')}: {c.get('message')}"
+                for c in _cause_list(status)
+                if c.get("field")
+            )
+            return InputError(f"{call.target} was refused: {'; '.join(causes) or message}")
     return MpctlError(f"{call.target}: the API server answered {code} to {call.verb}: {message}")
 
 
@@ -137,9 +142,11 @@ def _not_found(status: JsonView, message: str, call: Call) -> MpctlError:
 def _forbidden(message: str, call: Call) -> MpctlError:
     """403 is the answer of admission, too: of webhooks, and of a namespace that ends."""
     if "admission webhook" in message:
-        return InputError(
-            f"{call.target} was refused by an admission webhook: {_webhook_text(message)}"
+        match = re.match(
+            r'admission webhook "([^"]+)" denied the request: (.*)', message, re.DOTALL
         )
+        reason = f"{match[2].strip()} ({match[1]})" if match else message
+        return InputError(f"{call.target} was refused by an admission webhook: {reason}")
     if "because it is being terminated" in message:
         return MpctlError(
             f"namespace {call.namespace} is being deleted: {call.target} cannot be written",
@@ -149,15 +156,6 @@ def _forbidden(message: str, call: Call) -> MpctlError:
         f"not allowed to {call.permission}: {message}",
         hint=f"run '{commands.line('rbac', namespace=call.namespace)}' to print the required roles",
     )
-
-
-def _by_policy(message: str) -> bool:
-    return "ValidatingAdmissionPolicy" in message and "denied request" in message
-
-
-def _webhook_text(message: str) -> str:
-    match = re.match(r'admission webhook "([^"]+)" denied the request: (.*)', message, re.DOTALL)
-    return f"{match[2].strip()} ({match[1]})" if match else message
 
 
 def _conflict(status: JsonView, call: Call) -> tuple[str]:
@@ -172,12 +170,6 @@ def _conflict(status: JsonView, call: Call) -> tuple[str]:
             f"{cause.get('field')} belongs to {manager[1] if manager else cause.get('message')}"
         )
     return (f"{call.target}: {'; '.join(owned)}",)
-
-
-def _causes(status: JsonView) -> str:
-    return "; ".join(
-        f"{c.get('field')}: {c.get('message')}" for c in _cause_list(status) if c.get("field")
-    )
 
 
 def _cause_list(status: JsonView) -> list[JsonView]:

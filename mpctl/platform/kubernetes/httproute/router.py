@@ -22,7 +22,6 @@ from mpctl.platform.kubernetes.httproute.specs import (
     RouteStatus,
     backend_of,
     is_known_spec,
-    is_kserve_route,
     mirrored,
     mirrors_of,
     needed_features,
@@ -239,8 +238,17 @@ class Routes:
         return commands.kubectl(verb, "httproute", route, namespace=self._namespace)
 
     def _user_routes(self) -> list[Json]:
-        """Return all routes but those that KServe writes for the candidate."""
-        return [route for route in self.all() if not is_kserve_route(route, self._candidate)]
+        """Return all routes but those that KServe writes for the candidate (Gateway API mode): it deletes both
+        together, and only clients that use the candidate's own host name reach it."""
+        owner = ("InferenceService", self._candidate)
+        return [
+            route
+            for route in self.all()
+            if not any(
+                o.get("controller") and (o.get("kind"), o.get("name")) == owner
+                for o in route["metadata"].get("ownerReferences") or []
+            )
+        ]
 
     def _read(self, record: JsonView) -> Json | None:
         return self._client.get(HTTP_ROUTE, record["name"], self._namespace)

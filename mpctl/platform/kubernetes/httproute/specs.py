@@ -65,16 +65,6 @@ def is_controlled(route: JsonView) -> bool:
     return any(owner.get("controller") for owner in route["metadata"].get("ownerReferences") or [])
 
 
-def is_kserve_route(route: JsonView, isvc: str) -> bool:
-    """Return whether KServe wrote the route for this InferenceService (Gateway API mode). KServe deletes both together,
-    and only clients that use this InferenceService's own host name reach it."""
-    owners = route["metadata"].get("ownerReferences") or []
-    return any(
-        o.get("controller") and (o.get("kind"), o.get("name")) == ("InferenceService", isvc)
-        for o in owners
-    )
-
-
 def select_route(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
     """Select the user's route to a service.
 
@@ -377,15 +367,6 @@ def needed_features(route: JsonView, isvc: str, percent: int) -> tuple[str, ...]
     return (MIRROR, *((SHARE,) if percent < 100 else ()), *((SEVERAL,) if several else ()))
 
 
-def supported_features(gateway_class: JsonView) -> frozenset[str]:
-    """Return the features that a GatewayClass lists; before Gateway API 1.3 they were plain strings."""
-    listed = (gateway_class.get("status") or {}).get("supportedFeatures") or []
-    return frozenset(
-        str(feature.get("name")) if isinstance(feature, Mapping) else str(feature)
-        for feature in listed
-    )
-
-
 def require_supported(needed: Sequence[str], classes: Iterable[JsonView], title: str) -> None:
     """Refuse to mirror on a gateway that does not list what is needed.
 
@@ -393,7 +374,9 @@ def require_supported(needed: Sequence[str], classes: Iterable[JsonView], title:
         Refused: the message names the class and the missing features.
     """
     for gateway_class in classes:
-        listed = supported_features(gateway_class)
+        features = (gateway_class.get("status") or {}).get("supportedFeatures") or []
+        # Before Gateway API 1.3 they were plain strings.
+        listed = {str(f.get("name")) if isinstance(f, Mapping) else str(f) for f in features}
         missing = [name for name in needed if name not in listed]
         if missing:
             what = (

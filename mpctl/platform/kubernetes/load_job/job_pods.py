@@ -195,18 +195,17 @@ class LoadPod:
             if problem is not None and (problem.final or now - since > UNSCHEDULABLE_S):
                 hint = "\n".join(filter(None, (self.log_tail(), LOAD_LOCAL_HINT)))
                 raise MpctlError(f"{self.title} cannot send the load: {problem.message}", hint=hint)
-            if problem is None and not self._pod and self._has_ended():
+            if (
+                problem is None
+                and not self._pod
+                and all(is_finished(j) for j in self._jobs() if j["metadata"]["uid"] == self._uid)
+            ):
                 self.ensure_job()  # the pod was evicted between two blocks, and the Job makes no other
             if now - began > _START_S:
                 raise MpctlError(
                     f"{self.title} did not start in {_START_S:.0f} s", hint=LOAD_LOCAL_HINT
                 )
             self._sleep(_POLL_S)
-
-    def _has_ended(self) -> bool:
-        return not any(
-            job["metadata"]["uid"] == self._uid and not is_finished(job) for job in self._jobs()
-        )
 
     def _find_problem(self) -> PodProblem | None:
         """Read the Job's pod; return what keeps it from running."""

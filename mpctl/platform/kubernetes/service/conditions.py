@@ -226,7 +226,14 @@ def assess_waiting_pod(pod: JsonView, events: Sequence[JsonView]) -> Health | No
     if scheduled.get("status") == "True":
         return None
     claims = _pending_claims(pod)
-    scale_up = _scale_up_event(mine)
+    announced = [e for e in mine if e.get("reason") in _SCALE_UP_EVENTS | _NO_SCALE_UP_EVENTS]
+    # The latest event of a node autoscaler counts where it announces a node.
+    latest = max(
+        announced,
+        key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""),
+        default=None,
+    )
+    scale_up = latest if latest and latest.get("reason") in _SCALE_UP_EVENTS else None
     failed = next((e for e in reversed(mine) if e.get("type") == "Warning"), None)
     if scheduled.get("status") == "False":
         message = f"pod {name} cannot be scheduled: {scheduled.get('message')}{claims}"
@@ -237,17 +244,6 @@ def assess_waiting_pod(pod: JsonView, events: Sequence[JsonView]) -> Health | No
     if scale_up is not None:
         return Health(Phase.STARTING, f"{message}; {scale_up.get('message')}")
     return Health(Phase.STARTING, message, stuck=f"{name}/{scheduled.get('reason') or 'events'}")
-
-
-def _scale_up_event(events: Sequence[JsonView]) -> JsonView | None:
-    """Return the latest event of a node autoscaler when it announces a node; None otherwise."""
-    announced = [e for e in events if e.get("reason") in _SCALE_UP_EVENTS | _NO_SCALE_UP_EVENTS]
-    last = max(
-        announced,
-        key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""),
-        default=None,
-    )
-    return last if last is not None and last.get("reason") in _SCALE_UP_EVENTS else None
 
 
 def _pending_claims(pod: JsonView) -> str:

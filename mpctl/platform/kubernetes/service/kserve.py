@@ -414,10 +414,11 @@ LLM_PREFILL_GROUPS = replace(  # the leaders of groups that fill prompts
 def merged_container(record: JsonView, configs: JsonView | None) -> Json:
     """The fields of container ``main`` that start the engine, merged as KServe merges them. ``configs`` None: unknown,
     so variables that only a config may set are left out."""
-    layers = [
-        _container_of(document)
-        for document in (*(() if configs is None else configs["items"]), record)
-    ]
+    layers: list[Json] = []
+    for document in (*(() if configs is None else configs["items"]), record):
+        template = (document.get("spec") or {}).get("template") or {}
+        containers = template.get("containers") or ()
+        layers.append(next((dict(c) for c in containers if c.get("name") == LLM_CONTAINER), {}))
     env: dict[str, Json] = {} if configs is None else {VARIABLE: {"name": VARIABLE, "value": ""}}
     for layer in layers:
         env |= {variable["name"]: variable for variable in layer.get("env") or ()}
@@ -428,14 +429,6 @@ def merged_container(record: JsonView, configs: JsonView | None) -> Json:
         if layer.get(key)
     }
     return {**strongest, "env": list(env.values())}
-
-
-def _container_of(record: JsonView) -> Json:
-    """Container ``main`` of a service or a config; empty where it has none."""
-    containers = ((record.get("spec") or {}).get("template") or {}).get("containers") or ()
-    return next(
-        (dict(container) for container in containers if container.get("name") == LLM_CONTAINER), {}
-    )
 
 
 def _applied_configs(record: JsonView) -> list[Json]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Conflict, InputError, MpctlError
@@ -307,7 +306,8 @@ class LiveService:
         """Return whether the object is ``arm``: its text, also with the strategy of a change, also with admission's
         additions, and with others' labels where these reach no pod."""
         text, texts_written = text_of(isvc), [arm.manifest]
-        if shape_of(isvc).strategy_of(isvc) != _strategy(arm.manifest):
+        record = object_of(arm.manifest)
+        if shape_of(isvc).strategy_of(isvc) != shape_of(record).strategy_of(record):
             texts_written += [
                 with_transition_strategy(arm.manifest, downtime=downtime)
                 for downtime in (False, True)
@@ -450,11 +450,6 @@ def _relabelled(written: str, text: str) -> bool:
     """Return whether only labels or annotations of the object differ, where these reach no pod."""
     now = object_of(text)
     return shape_of(now).labels_stay and without_labels(object_of(written)) == without_labels(now)
-
-
-def _strategy(text: str) -> Any:
-    record = object_of(text)
-    return shape_of(record).strategy_of(record)
 
 
 def _desired(isvc: Json, workload: ServiceWorkload) -> int:

@@ -64,7 +64,10 @@ def text_of(record: JsonView) -> str:
         k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED
     }
     metadata["annotations"] = annotations
-    return _dumped(json.dumps(_tidy(shape_of(record).recorded({**fields, "metadata": metadata}))))
+    recorded = shape_of(record).recorded({**fields, "metadata": metadata})
+    if not recorded["metadata"].get("annotations"):
+        recorded["metadata"].pop("annotations", None)
+    return _dumped(json.dumps(recorded))
 
 
 @lru_cache(
@@ -72,13 +75,6 @@ def text_of(record: JsonView) -> str:
 )  # a command asks for the text of one object many times, and writing YAML is slow
 def _dumped(record: str) -> str:
     return dump(json.loads(record))
-
-
-def _tidy(record: Json) -> Json:
-    """Leave out an empty mapping of annotations."""
-    if not record["metadata"].get("annotations"):
-        record["metadata"].pop("annotations", None)
-    return record
 
 
 def object_of(text: str) -> Json:
