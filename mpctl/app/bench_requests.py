@@ -26,7 +26,6 @@ class CompareRequest:
     policy_file: str | None = option(
         "--policy",
         type=File,
-        metavar="FILE",
         help="Gate policy, YAML (default: the policy of the second measurement).",
     )
     force: bool = option(
@@ -67,7 +66,6 @@ class BenchRequest:
     run_file: str | None = _output(
         "--run",
         type=File,
-        metavar="FILE",
         help="Measurement file (default: bench-ID.json.gz).",
     )
     price_per_hour: float | None = price_option("Output")

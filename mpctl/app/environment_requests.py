@@ -28,7 +28,6 @@ def _watch_policy() -> Any:
     return option(
         "--watch-policy",
         type=File,
-        metavar="FILE",
         help="Limits and what may be done (default: report only).",
     )
 
@@ -182,7 +181,6 @@ class WatchRequest:
     interval_s: float | None = option(
         "--interval",
         type=Duration(),
-        metavar="DURATION",
         help="Time between two readings (default: the policy's, 15s).",
     )
     policy_file: str | None = _watch_policy()

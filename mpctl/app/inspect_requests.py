@@ -69,7 +69,6 @@ class DraftsRequest:
         "--drafts",
         section=SETTINGS,
         type=File,
-        metavar="FILE",
         help="Catalogue of your own, merged over the shipped one (docs/how-to/drafts.md).",
     )
 
@@ -105,14 +104,13 @@ class ReportRequest(RunRequest):
     """A measurement to report."""
 
     output_file: str | None = option(
-        "--output-file", type=File, metavar="FILE", help="File to write (default: standard output)."
+        "--output-file", type=File, help="File to write (default: standard output)."
     )
     force: bool = option("--force", type=bool, help="Overwrite a file that is not a report.")
     signing: SigningRequest = group(SigningRequest)
     policy_file: str | None = option(
         "--policy",
         type=File,
-        metavar="FILE",
         help="Gate policy, YAML (default: the policy of the measurement).",
     )
     price_per_hour: float | None = price_option()
@@ -125,7 +123,6 @@ class ExplainRequest(RunRequest):
     policy_file: str | None = option(
         "--policy",
         type=File,
-        metavar="FILE",
         help="Gate policy, YAML (default: that of the measurement, else mpctl's).",
     )
     weights_gb: float | None = option(

@@ -18,8 +18,9 @@ SETTINGS = "Settings"
 
 class Option:
     """An option: its flags, its text in ``--help`` and the section that lists it. ``type``: a type, an enumeration, a
-    tuple of words, or one of this module. ``settings``: rarer ones, in the words of click: metavar, default, multiple,
-    required, show_default, envvar (None: no variable sets it), shell_complete and so on."""
+    tuple of words, or one of this module, whose name in capitals stands for a value in ``--help``. ``settings``: rarer
+    ones, in the words of click: metavar (another word than that name), default, multiple, required, show_default,
+    envvar (None: no variable sets it), shell_complete and so on."""
 
     __slots__ = ("flags", "help", "section", "settings", "type")
 

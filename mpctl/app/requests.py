@@ -102,7 +102,7 @@ def price_option(section: str = "Options") -> Any:
 def timeout_option(default: str | None = None) -> Any:
     derived = "" if default else " (default: 10m, or three measured starts)"
     text = f"Time for an engine to become ready{derived}."
-    return _execution("--timeout", type=Duration(), metavar="DURATION", default=default, help=text)
+    return _execution("--timeout", type=Duration(), default=default, help=text)
 
 
 def _methods(text: str) -> list[str]:
@@ -158,7 +158,6 @@ class SpeculationRequest:
     known_bad: str | None = _setting(
         "--known-bad",
         type=File,
-        metavar="FILE",
         help="Known-bad combinations to check (default: mpctl's own rows).",
     )
     draft: str | None = _draft(
@@ -167,16 +166,15 @@ class SpeculationRequest:
         help="Draft, or made:NAME of a trained head (default: the first of 'mpctl drafts published').",
     )
     catalogue: str | None = _setting(
-        "--drafts", type=File, metavar="FILE", help="Your draft catalogue, over mpctl's own."
+        "--drafts", type=File, help="Your draft catalogue, over mpctl's own."
     )
     draft_listing: str | None = _setting(
         "--draft-listing",
         type=File,
-        metavar="FILE",
         help="Listing of a draft that cannot be read from here (docs/how-to/drafts.md).",
     )
     target_listing: str | None = _setting(
-        "--target-listing", type=File, metavar="FILE", help="The same for the target."
+        "--target-listing", type=File, help="The same for the target."
     )
     engine_version: str | None = _draft(
         "--engine-version",
@@ -189,7 +187,6 @@ class SpeculationRequest:
     staging: StagingFacts | None = _draft(
         "--staging",
         type=StagingFile(),
-        metavar="FILE",
         help="Facts that decide how the draft gets into the pod (docs/how-to/staging.md).",
     )
 
@@ -265,7 +262,6 @@ class MeasurementRequest:
         "--max-time",
         type=Duration(),
         unused=0.0,
-        metavar="DURATION",
         help="Start no round after this time of measuring (default: no limit).",
     )
     temperatures: tuple[float, ...] = _measurement(
@@ -291,7 +287,6 @@ class MeasurementRequest:
         "--policy",
         section="Gate",
         type=File,
-        metavar="FILE",
         help="Gate limits, YAML (default: 'mpctl gate explain' prints them).",
     )
     limits: JsonView | None = None  # a record of the gate's limits, in place of the policy's file
@@ -316,14 +311,12 @@ class TrafficRequest:
     users_window_s: float = _setting(
         "--users-window",
         type=Duration(),
-        metavar="DURATION",
         default="10s",
         help="Time between the two readings that tell whether users are on the service.",
     )
     measure_limit_s: float = _setting(
         "--measure-limit",
         type=Duration(),
-        metavar="DURATION",
         default="3h",
         help="Refuse a measurement beside users that is predicted to take longer.",
     )
@@ -344,7 +337,6 @@ class TrafficRequest:
     step_duration_s: float = _traffic(
         "--step-duration",
         type=Duration(),
-        metavar="DURATION",
         default="2m",
         help="How long a step, and the mirror, lasts.",
     )
@@ -357,7 +349,6 @@ class TrafficRequest:
     bake_s: float | None = _traffic(
         "--bake",
         type=Duration(zero=True),
-        metavar="DURATION",
         help="Time to watch the promoted engine (default: 10m side by side in a cluster).",
     )
 
@@ -372,7 +363,7 @@ class SigningRequest:
         help="Private key that signs the verdict: a PEM file, or a URI (awskms:, gcpkms:, azurekms:, hsm:).",
     )
     public_key: str | None = _setting(
-        "--public-key", type=File, metavar="FILE", help="Public key, PEM, of a private key by URI."
+        "--public-key", type=File, help="Public key, PEM, of a private key by URI."
     )
 
 
@@ -404,7 +395,6 @@ class RolloutRequest:
     bundle: str | None = _setting(
         "--bundle",
         type=File,
-        metavar="FILE",
         help="File for the signed verdict of a promotion (default: SERVICE-ROLLOUT.intoto.jsonl).",
     )
     by: str = ""  # the program that decided it, empty for a person

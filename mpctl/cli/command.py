@@ -263,6 +263,8 @@ class Word(click.Choice[Any]):
 class FileName(click.types.StringParamType):
     """A path, which shells complete."""
 
+    name = "file"
+
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:

@@ -136,7 +136,6 @@ SHARED = (
         "--kubeconfig",
         section="Global",
         type=File,
-        metavar="FILE",
         help="Kubeconfig file (default: KUBECONFIG, ~/.kube/config).",
     ),
     Option(
@@ -150,7 +149,6 @@ SHARED = (
         "--request-timeout",
         section="Global",
         type=Duration(),
-        metavar="DURATION",
         help="Longest wait for one answer of the API server (default: 30s).",
     ),
     Option(

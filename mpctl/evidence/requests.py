@@ -17,16 +17,15 @@ class VerifyRequest:
         type=File,
         multiple=True,
         required=True,
-        metavar="FILE",
         help="Public key, PEM; repeatable: any of them.",
     )
     service: str | None = None  # the bundle's
     offline: bool = option("--offline", type=bool, help="Do not compare with the live service.")
     max_age_s: float | None = option(
-        "--max-age", type=Duration(), metavar="DURATION", help="Refuse older measurements."
+        "--max-age", type=Duration(), help="Refuse older measurements."
     )
     policy_file: str | None = option(
-        "--policy", type=File, metavar="FILE", help="Gate policy, YAML, that must have judged."
+        "--policy", type=File, help="Gate policy, YAML, that must have judged."
     )
     cluster_id: str | None = option(
         "--cluster-id",

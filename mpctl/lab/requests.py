@@ -89,7 +89,6 @@ class PlanRequest:
     transcripts: str | None = _measurement(
         "--transcripts",
         type=File,
-        metavar="FILE",
         help="JSONL of prompts and answers: ngram and suffix are replayed on them, without an engine.",
     )
     tokenizer: str | None = _measurement(
@@ -102,7 +101,6 @@ class PlanRequest:
         "--run",
         type=File,
         multiple=True,
-        metavar="FILE",
         help="Measurement of mpctl bench as evidence; repeatable. Rollouts of the service always are.",
     )
 

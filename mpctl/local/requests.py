@@ -37,7 +37,6 @@ class LocalUpRequest:
         "--timeout",
         section="Execution",
         type=Duration(),
-        metavar="DURATION",
         default="10m",
         help="Time for an engine to become ready.",
     )

@@ -22,7 +22,6 @@ _SEARCH = (
         "--write-spec",
         section="Search",
         type=File,
-        metavar="FILE",
         help="File for the best, for 'rollout --spec @FILE' (default: bench-ID.spec.json).",
     ),
 )

@@ -12,7 +12,6 @@ _MANIFEST = Option(
     "--file",
     section="Execution",
     type=File,
-    metavar="FILE",
     help="Manifest that names the running service; the file itself is not changed.",
 )
 

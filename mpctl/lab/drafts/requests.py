@@ -57,7 +57,6 @@ class DraftPlanRequest:
     transcripts: str | None = _training(
         "--transcripts",
         type=File,
-        metavar="FILE",
         help="JSONL of prompts and answers: what ngram and suffix bring without training.",
     )
     tokenizer: str | None = _training(
@@ -137,7 +136,6 @@ class DraftTrainRequest:
     deadline_s: float = _training(
         "--deadline",
         type=Duration(),
-        metavar="DURATION",
         default="6h",
         help="Time of all stages together.",
     )
