@@ -7,11 +7,8 @@ files hold for the next shell, too, and are not repeated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # They read no service and no cluster.
 _ANYWHERE = frozenset({"completion", "connect", "gate", "help", "methods", "version"})
@@ -79,6 +76,17 @@ def line(*words: str | int, namespace: str | None = None) -> str:
     elif arguments[0] not in _ANYWHERE and not any(flag in arguments for flag in _FILE):
         arguments += [word for pair in _reader.options(namespace) for word in pair]
     return f"{_reader.program} {_joined(arguments)}"
+
+
+class OnService:
+    """Something that names a service, whose commands messages print."""
+
+    name: str
+    namespace: str
+
+    def command(self, verb: str, *options: str | int) -> str:
+        """A command on the service, as messages print it."""
+        return line(verb, self.name, *options, namespace=self.namespace)
 
 
 def kubectl(*words: str, namespace: str | None = None) -> str:

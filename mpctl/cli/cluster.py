@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from mpctl.app.cluster.doctor import Diagnosis
     from mpctl.doctor import Symptom
-    from mpctl.platform.kubernetes.access.calls import CallRow
 
 
 _EVERYWHERE = Option(
@@ -114,7 +113,26 @@ def rbac(context: CliContext, /, request: RbacRequest, *, calls: bool, form: str
 
     if calls:
         context.output = form or "table"
-        _emit_calls(context, list_calls(request))
+        rows = list_calls(request)
+        context.emit(
+            "CallList",
+            record=lambda: {
+                "items": [
+                    {
+                        "call": r.call,
+                        "where": r.scope,
+                        "role": r.role,
+                        "commands": list(r.commands),
+                        "for": r.why,
+                    }
+                    for r in rows
+                ]
+            },
+            names=lambda: [r.call for r in rows],
+            table=lambda _wide: columns(
+                [_HEADER, *([r.call, r.scope, r.role, ", ".join(r.commands), r.why] for r in rows)]
+            ),
+        )
         return
     if form == "table":
         raise InputError(
@@ -137,28 +155,6 @@ def _manifests(roles: tuple[Json, ...], form: str) -> str:
     from mpctl.platform.kubernetes.access.rbac import to_yaml
 
     return to_yaml(roles)
-
-
-def _emit_calls(context: CliContext, rows: tuple[CallRow, ...]) -> None:
-    context.emit(
-        "CallList",
-        record=lambda: {
-            "items": [
-                {
-                    "call": r.call,
-                    "where": r.scope,
-                    "role": r.role,
-                    "commands": list(r.commands),
-                    "for": r.why,
-                }
-                for r in rows
-            ]
-        },
-        names=lambda: [r.call for r in rows],
-        table=lambda _wide: columns(
-            [_HEADER, *([r.call, r.scope, r.role, ", ".join(r.commands), r.why] for r in rows)]
-        ),
-    )
 
 
 @command("connect", click.Argument(["cluster"]), ConnectRequest)

@@ -65,7 +65,7 @@ class Cloud(Protocol):
     def token(self) -> Token: ...
 
 
-def open_cloud(cluster: Cluster, *, profile: str | None = None) -> Cloud:
+def open_cloud(cluster: Cluster, *, profile: str | None) -> Cloud:
     """Return the cloud of a cluster; ``profile`` is one of the AWS configuration.
 
     Raises:

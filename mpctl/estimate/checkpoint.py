@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mpctl.estimate.shape import GIB, Shape, shape_of
+from mpctl.estimate.shape import GIB, Shape, shape_of, whole, whole_at
 from mpctl.json_types import JsonView
 from mpctl.methods import METHODS
 from mpctl.methods.preflight.preflight_rule import NAMES_NO_SCHEME, CheckpointFacts
@@ -114,11 +114,15 @@ def describe_model(
     kind = _draft_kind(config, tensors)
     layer = config.get("transformer_layer_config")
     inner = layer if isinstance(layer, Mapping) else config.get("text_config") or config
+    # Bytes of a parameter, by which the weights are counted in billions of them.
+    width = _WIDTHS.get(str(config.get("dtype") or config.get("torch_dtype")))
     facts = ModelFacts(
         name=_name(config),
         family=config.get("model_type"),
-        context=_whole(inner.get("max_position_embeddings")),
-        params_b=_parameters_b(config, weight_bytes) if quantization == "none" else None,
+        context=whole_at(inner, "max_position_embeddings"),
+        params_b=weight_bytes / width / 1e9
+        if weight_bytes and width and quantization == "none"
+        else None,
         weight_bytes=weight_bytes,
         tokenizer_digest=None if tokenizer is None else tokenizer.vocabulary,
         added_tokens_digest=None if tokenizer is None else tokenizer.added,
@@ -128,9 +132,9 @@ def describe_model(
         kv_cache_dtype=_kv_dtype(quantized),
         template_thinks=None if chat_template is None else _template_thinks(chat_template),
         draft_kind=kind,
-        hidden=_whole(inner.get("hidden_size")),
-        vocab=_whole(inner.get("vocab_size")),
-        draft_vocab=_whole(config.get("draft_vocab_size")),
+        hidden=whole_at(inner, "hidden_size"),
+        vocab=whole_at(inner, "vocab_size"),
+        draft_vocab=whole_at(config, "draft_vocab_size"),
         map_rows=_map_rows(tensors),
         recurrent=_recurrent(inner),
         mtp_layers=_mtp_layers(config),
@@ -154,10 +158,10 @@ def _with_head(facts: ModelFacts, config: JsonView) -> ModelFacts:
     heads = config.get("medusa_num_heads") or config.get("num_heads")
     return replace(
         facts,
-        expects_hidden=_whole(config.get("target_hidden_size")) or facts.hidden,
+        expects_hidden=whole_at(config, "target_hidden_size") or facts.hidden,
         trained_for=_trained_for(config),
         architectures=tuple(map(str, config.get("architectures") or [])) or None,
-        medusa_heads=_whole(heads) if facts.draft_kind == "medusa" else None,
+        medusa_heads=whole(heads) if facts.draft_kind == "medusa" else None,
     )
 
 
@@ -190,20 +194,10 @@ def _mrope(config: JsonView) -> bool:
     return any(isinstance(rope, Mapping) and "mrope_section" in rope for rope in ropes)
 
 
-def _parameters_b(config: JsonView, weight_bytes: int | None) -> float | None:
-    """Billions of parameters, by the bytes of their type; None where either is unknown."""
-    width = _WIDTHS.get(str(config.get("dtype") or config.get("torch_dtype")))
-    return weight_bytes / width / 1e9 if weight_bytes and width else None
-
-
 def _name(config: JsonView) -> str | None:
     """``_name_or_path`` where it is a repository; training scripts often leave a path of their own machine there."""
     name = config.get("_name_or_path")
     return name if isinstance(name, str) and re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) else None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _quantization(quantized: JsonView) -> str | None:
@@ -296,11 +290,7 @@ def _names_mask_token(config: JsonView) -> bool:
 def _block_size(config: JsonView) -> int | None:
     part = config.get("dflash_config")
     inside = part.get("block_size") if isinstance(part, Mapping) else None
-    return (
-        _whole(inside)
-        or _whole(config.get("block_size"))
-        or _whole(config.get("dspark_block_size"))
-    )
+    return whole(inside) or whole_at(config, "block_size") or whole_at(config, "dspark_block_size")
 
 
 def _mtp_layers(config: JsonView) -> int | None:
@@ -308,7 +298,7 @@ def _mtp_layers(config: JsonView) -> int | None:
     parts = (config, config.get("text_config"), config.get("mtp_config"))
     named = [part.get(key) for part in parts if isinstance(part, Mapping) for key in _MTP_KEYS]
     if counts := [count for count in named if count is not None]:
-        return max(_whole(count) or 0 for count in counts)
+        return max(whole(count) or 0 for count in counts)
     family = config.get("model_type")
     return 0 if isinstance(family, str) and not family.startswith(_MTP_UNSAID) else None
 

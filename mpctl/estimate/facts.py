@@ -244,7 +244,7 @@ def _mtp_layers(target: ModelFacts, name: str | None) -> int | None:
 
 
 def running_findings(
-    service: Service, *, engine_version: str | None = None, target: ModelFacts | None = None
+    service: Service, *, engine_version: str | None, target: ModelFacts | None = None
 ) -> tuple[Finding, ...]:
     """Return what is known to fail of the speculation that a service runs; nothing where it cannot be read."""
     try:

@@ -106,23 +106,23 @@ def shape_of(config: JsonView) -> Shape | None:
     if not isinstance(nested, Mapping):
         return None
     layers, hidden, heads = (
-        _whole(nested, key) for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+        whole_at(nested, key) for key in ("num_hidden_layers", "hidden_size", "num_attention_heads")
     )
-    vocab = _whole(nested, "vocab_size")
+    vocab = whole_at(nested, "vocab_size")
     if layers is None or hidden is None or heads is None or vocab is None:
         return None
     if nested is not config and "transformer_layer_config" in config:
-        layers = _whole(config, "num_hidden_layers") or layers
+        layers = whole_at(config, "num_hidden_layers") or layers
     shape = Shape(
         layers=layers,
         hidden=hidden,
         heads=heads,
-        kv_heads=_whole(nested, "num_key_value_heads") or heads,
-        head_dim=_whole(nested, "head_dim") or hidden // heads,
+        kv_heads=whole_at(nested, "num_key_value_heads") or heads,
+        head_dim=whole_at(nested, "head_dim") or hidden // heads,
         vocab=vocab,
-        intermediate=_whole(nested, "intermediate_size"),
+        intermediate=whole_at(nested, "intermediate_size"),
         hybrid=_is_hybrid(nested),
-        experts=next(filter(None, (_whole(nested, key) for key in _EXPERTS)), None),
+        experts=next(filter(None, (whole_at(nested, key) for key in _EXPERTS)), None),
     )
     return _listed_as(shape)
 
@@ -148,9 +148,14 @@ def _is_hybrid(config: JsonView) -> bool:
     return mixed or bool(window) or any(config.get(key) for key in _HYBRID_KEYS)
 
 
-def _whole(config: JsonView, key: str) -> int | None:
-    value = config.get(key)
+def whole(value: object) -> int | None:
+    """Return a whole number above zero; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def whole_at(config: JsonView, key: str) -> int | None:
+    """Return a field of a config.json where it is a whole number above zero."""
+    return whole(config.get(key))
 
 
 @cache

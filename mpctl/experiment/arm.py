@@ -167,7 +167,7 @@ class Tail:
 
 
 def tail_of(
-    arm: ArmSummary, name: str, calibration: Calibration | None, argv: Sequence[str] = ()
+    arm: ArmSummary, name: str, calibration: Calibration | None, argv: Sequence[str]
 ) -> Tail:
     """The 99th percentile of ``ttft``, ``tpot`` or ``e2e``. ``argv``: the engine's arguments."""
     spread = getattr(arm, name)

@@ -173,7 +173,10 @@ class Counters(_Counts):
                 if name == "generation_tokens":
                     engines.append((sorted(sample.labels.items()), sample.value))
             elif sample.name == _PER_POSITION:
-                index = _position(sample.labels.get("position", ""))
+                position = sample.labels.get("position", "")
+                if not position.isdecimal():
+                    raise CounterError(f"{_PER_POSITION} has the position {position!r}")
+                index = int(position)
                 positions[index] = positions.get(index, 0.0) + _finite(sample.name, sample.value)
             else:
                 bound = _bound(sample.labels.get("le", "inf"))
@@ -257,12 +260,6 @@ def _finite(name: str, value: float) -> float:
     if not math.isfinite(value):
         raise CounterError(f"{name} is {value}")
     return value
-
-
-def _position(text: str) -> int:
-    if not text.isdecimal():
-        raise CounterError(f"{_PER_POSITION} has the position {text!r}")
-    return int(text)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -79,11 +79,7 @@ class Burst(Record):
         ]
         worse = [cand[0] for _, cand in pairs if cand[0]]
         better = sum(bool(base[0]) for base, _ in pairs)
-        times = [
-            (base[1], cand[1])
-            for base, cand in pairs
-            if not (base[0] or cand[0]) and base[1] and cand[1]
-        ]
+        times = times_of_both(pairs)
         typical = statistics.median(cand for _, cand in times) if times else 0.0
         stalls = tuple(cand / typical for base, cand in times if cand > STALL * max(base, typical))
         return cls(
@@ -93,6 +89,15 @@ class Burst(Record):
     def __add__(self, other: Burst) -> Burst:
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         return Burst(**{**sums, "new_error": self.new_error or other.new_error})
+
+
+def times_of_both(pairs: Iterable[tuple[Reply, Reply]]) -> list[tuple[float, float]]:
+    """Return both arms' times in seconds of the requests that both answered."""
+    return [
+        (base[1], cand[1])
+        for base, cand in pairs
+        if not (base[0] or cand[0]) and base[1] and cand[1]
+    ]
 
 
 @dataclass(frozen=True)
@@ -132,18 +137,6 @@ class Calibration(Record):
         return self.slowdown > _SATURATED and 0 < _BUSY * self.chunks_per_s < chunks_per_s
 
 
-def _arm_records(arms: Mapping[str, ArmConditions]) -> Json:
-    return {name: arm.to_record() for name, arm in arms.items()}
-
-
-def _read_arms(records: Any) -> dict[str, ArmConditions]:
-    return {name: ArmConditions.from_record(record) for name, record in records.items()}
-
-
-def _block_records(blocks: tuple[Block, ...]) -> list[Json]:
-    return [block.to_record() for block in blocks]
-
-
 def _read_blocks(records: Any) -> tuple[Block, ...]:
     if not isinstance(records, list | tuple):
         raise ValueError("blocks must be a list")
@@ -171,12 +164,21 @@ class Run:
     created: str
     who: str
     mpctl_version: str
-    arms: Mapping[str, ArmConditions] = field(metadata=form(write=_arm_records, read=_read_arms))
+    arms: Mapping[str, ArmConditions] = field(
+        metadata=form(
+            write=lambda arms: {name: arm.to_record() for name, arm in arms.items()},
+            read=lambda arms: {n: ArmConditions.from_record(record) for n, record in arms.items()},
+        )
+    )
     prompts: Mapping[str, PromptSet]
     shares: Mapping[str, float]
     calibration: Calibration | None
     policy: Mapping[str, float | None]  # the gate's limits by name, which mpctl.gate.policy reads
-    blocks: tuple[Block, ...] = field(metadata=form(write=_block_records, read=_read_blocks))
+    blocks: tuple[Block, ...] = field(
+        metadata=form(
+            write=lambda blocks: [block.to_record() for block in blocks], read=_read_blocks
+        )
+    )
     planned: int = 0
     max_tokens: int = 0
     placement: Placement = Placement.SERVICE

@@ -146,8 +146,8 @@ def measure_figures(
     pairing: Pairing,
     stages: Stages,
     policy: Policy,
-    margin: float = 0.0,
-    burst: Burst | None = None,
+    margin: float,
+    burst: Burst | None,
 ) -> dict[str, Figure]:
     """Return the figures of a cell by the names of :class:`mpctl.gate.analysis.Comparison`.
 

@@ -19,7 +19,6 @@ from mpctl.experiment.answers import (
     Repeat,
     Reproduction,
     RuleCount,
-    Scored,
     Tie,
 )
 from mpctl.experiment.block import CUT
@@ -536,10 +535,16 @@ def _confirmed(
             )
             on_baseline = _own_fault(alone, tau) is not None
         case AnswerRule.LAW | AnswerRule.SEEDS:
+            scored, rescored = first.scored, repeat.rescored
             confirmed = (
                 None
-                if repeat.rescored is None
-                else _scores_agree(first.scored, repeat.rescored, tau)
+                if rescored is None
+                else scored is not None
+                and len(scored.logprobs) == len(rescored.logprobs)
+                and all(
+                    abs(a - b) <= max(tau, 1.0)
+                    for a, b in zip(scored.logprobs, rescored.logprobs, strict=True)
+                )
             )
             on_baseline, reproduction = False, None
         case AnswerRule.VALIDITY:
@@ -571,11 +576,3 @@ def _has_fault(rule: AnswerRule, pair: Pair, tau: float, first: Pair) -> bool:
             )
     same = bool(mine.ids) and mine.ids == first.candidate.ids and mine.ids != theirs.ids
     return same or _fault(pair, tau) is not None
-
-
-def _scores_agree(first: Scored | None, second: Scored, tau: float) -> bool:
-    if first is None or len(first.logprobs) != len(second.logprobs):
-        return False
-    return all(
-        abs(a - b) <= max(tau, 1.0) for a, b in zip(first.logprobs, second.logprobs, strict=True)
-    )

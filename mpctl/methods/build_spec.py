@@ -64,7 +64,9 @@ def parse_config(text: str, *, file: str | None = None) -> dict[str, JsonValue]:
             file=file,
             line=error.lineno,
             field="spec-config",
-            hint=_quotes(text),
+            hint="JSON needs double quotes; keep the shell from eating them with '...' around the whole"
+            if text.lstrip().startswith("{'") or ("{" in text and '"' not in text)
+            else None,
         ) from error
     except ValueError as error:
         raise InputError(str(error), file=file, field="spec-config") from error
@@ -91,14 +93,6 @@ def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
 
 def _no_constant(name: str) -> JsonValue:
     raise ValueError(f"has {name}, which is not JSON")
-
-
-def _quotes(text: str) -> str | None:
-    if text.lstrip().startswith("{'") or ("{" in text and '"' not in text):
-        return (
-            "JSON needs double quotes; keep the shell from eating them with '...' around the whole"
-        )
-    return None
 
 
 def _method(name: str) -> Method:

@@ -188,17 +188,6 @@ _SCHEDULE = "num_speculative_tokens_per_batch_size"
 
 def check_combination(method: Method, settings: Mapping[str, JsonValue]) -> None:
     """Raise an :class:`InputError` for keys that do not go together."""
-    _lookup(method, settings)
-    _parallel(method, settings)
-    _only(method, settings)
-    _adaptive(method, settings)
-    _needs_k(method, settings)
-    _synthetic(settings)
-    if _SCHEDULE in settings:
-        _schedule(settings[_SCHEDULE], settings.get("num_speculative_tokens"))
-
-
-def _lookup(method: Method, settings: Mapping[str, JsonValue]) -> None:
     low, high = settings.get("prompt_lookup_min"), settings.get("prompt_lookup_max")
     if "lookup" in method.key_groups and is_int(low) and is_int(high) and low > high:
         raise InputError(
@@ -206,6 +195,13 @@ def _lookup(method: Method, settings: Mapping[str, JsonValue]) -> None:
             field="prompt_lookup_min",
             hint="set both, for example prompt_lookup_min=2 and prompt_lookup_max=4",
         )
+    _parallel(method, settings)
+    _only(method, settings)
+    _adaptive(method, settings)
+    _needs_k(method, settings)
+    _synthetic(settings)
+    if _SCHEDULE in settings:
+        _schedule(settings[_SCHEDULE], settings.get("num_speculative_tokens"))
 
 
 def _parallel(method: Method, settings: Mapping[str, JsonValue]) -> None:

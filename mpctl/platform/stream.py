@@ -111,7 +111,11 @@ class Connections:
         try:
             request.sent = time.perf_counter()
             writer.write(self._target.head(len(payload)) + payload)
-            status, headers = _parse(await reader.readuntil(b"\r\n\r\n"))
+            head = await reader.readuntil(b"\r\n\r\n")
+            first, *lines = head.decode("latin-1").lower().split("\r\n")
+            status = [*first.split(), "", ""][1]
+            pairs = (line.partition(":") for line in lines)
+            headers = {name: value.strip() for name, _, value in pairs}
             if status != "200":
                 detail = (await reader.read(_ERROR_BYTES)).decode(errors="replace")
                 raise OSError(f"HTTP {status}: {' '.join(detail.split())}")
@@ -137,13 +141,6 @@ class Connections:
         """Close the idle connections."""
         for _, _, writer in self._idle:
             writer.close()
-
-
-def _parse(head: bytes) -> tuple[str, dict[str, str]]:
-    """Return the status of a response, and its headers in lower case."""
-    first, *lines = head.decode("latin-1").lower().split("\r\n")
-    pairs = (line.partition(":") for line in lines)
-    return [*first.split(), "", ""][1], {name: value.strip() for name, _, value in pairs}
 
 
 async def _chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:

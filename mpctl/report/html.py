@@ -53,6 +53,8 @@ def html_report(report: Report) -> str:
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.filters["lower_first"] = lambda text: text[:1].lower() + text[1:]
     template = environment.from_string(files.joinpath("report.html.j2").read_text(encoding="utf-8"))
+    base, cand = report.baseline.kv_pool_tokens, report.candidate.kv_pool_tokens
+    lost = 1.0 - cand / base if base and cand is not None else 0.0
     return template.render(
         report=report,
         fmt=formatting,
@@ -73,7 +75,8 @@ def html_report(report: Report) -> str:
         tile_cell=main.label if main else "",
         shares=any(c.share is not None for c in report.cells),
         conditions=condition_rows(report),
-        pool_lost=_pool_lost(report),
+        # The share of the KV cache that the candidate does without, where it is one percent or more.
+        pool_lost=formatting.share(lost, 0) if lost >= 0.01 else "",
         lines=argument_lines(report.baseline.argv, report.candidate.argv),
     )
 
@@ -118,13 +121,6 @@ def _plots(report: Report) -> Json:
             for index, item in enumerate(report.decomposed)
         ],
     }
-
-
-def _pool_lost(report: Report) -> str:
-    """The share of the KV cache that the candidate does without, where it is one percent or more."""
-    base, cand = report.baseline.kv_pool_tokens, report.candidate.kv_pool_tokens
-    lost = 1.0 - cand / base if base and cand is not None else 0.0
-    return formatting.share(lost, 0) if lost >= 0.01 else ""
 
 
 def _measured(cell: CellReport) -> bool:

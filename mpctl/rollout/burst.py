@@ -10,6 +10,7 @@ import math
 from mpctl.experiment.answers import Ask
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.prompt_files import Prompt, body_of
+from mpctl.experiment.run import times_of_both
 from mpctl.experiment.workload import Traffic
 from mpctl.gate.rule import more_to_pass
 from mpctl.rollout.arm_engines import ArmEngines
@@ -66,22 +67,14 @@ def _missing_requests(
     missing = (
         more_to_pass(burst.newly_failed, burst.newly_answered, count, limit, failing=False) or 0
     ) - 1
-    if missing <= 0 and _warms_up(records, kind.name):
+    pairs = zip(
+        records.replies(BASELINE, kind.name), records.replies(CANDIDATE, kind.name), strict=False
+    )
+    changes = [math.log(cand / base) for base, cand in times_of_both(pairs)]
+    # While one arm still becomes faster than the other over the last untimed requests, more are needed.
+    if missing <= 0 and trend_of(changes[-_LEVEL:], _TREND) is not None:
         missing = _LEVEL
     return min(math.ceil(missing / parts), _MOST_REQUESTS - sent)
-
-
-def _warms_up(records: MeasurementRecords, traffic: str) -> bool:
-    """Return whether one arm still becomes faster than the other over the last untimed requests."""
-    pairs = zip(
-        records.replies(BASELINE, traffic), records.replies(CANDIDATE, traffic), strict=False
-    )
-    times = [
-        (base[1], cand[1])
-        for base, cand in pairs
-        if not (base[0] or cand[0]) and base[1] and cand[1]
-    ]
-    return trend_of([math.log(cand / base) for base, cand in times[-_LEVEL:]], _TREND) is not None
 
 
 def _send(

@@ -13,7 +13,7 @@ from typing import TypeVar
 from mpctl.errors import Conflict
 from mpctl.json_types import Json, JsonView
 from mpctl.records import Record, restored
-from mpctl.rollout.ledger import Entry, Event, live_revisions
+from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.plan import Kind, Plan, RollbackPlan
 from mpctl.rollout.ports import RetainedBaseline
 from mpctl.rollout.revision import Revision
@@ -269,13 +269,3 @@ def require_finished(
         raise Conflict(
             f"{title} has a retained baseline", hint=f"stop it with '{command('retire')}'"
         )
-
-
-def only_copies(
-    entries: Sequence[Entry], revisions: Sequence[Revision], live: str | None
-) -> tuple[int, ...]:
-    """Numbers of the revisions that served and differ from the live manifest: nothing else restores them."""
-    served = live_revisions(entries)
-    return tuple(
-        r.number for r in revisions if r.text != live and (r.number in served or not entries)
-    )

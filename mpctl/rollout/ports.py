@@ -202,7 +202,7 @@ class RetainedBaseline:
 
 
 @dataclass(frozen=True)
-class Live:
+class Live(commands.OnService):
     """The service as it is now: the manifest's text, a version that changes with every write, and the arm that gets
     the traffic."""
 
@@ -211,10 +211,6 @@ class Live:
     text: str
     version: str
     routed: str | None
-
-    def command(self, verb: str, *options: str | int) -> str:
-        """A command on the service, as messages print it."""
-        return commands.line(verb, self.name, *options, namespace=self.namespace)
 
 
 @dataclass(frozen=True)

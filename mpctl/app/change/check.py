@@ -28,7 +28,7 @@ from mpctl.gate.arms import is_difference
 from mpctl.methods import Finding, preflight_findings, unknowns
 from mpctl.methods.preflight.checks import RULES, DraftCheck, match
 from mpctl.methods.preflight.known_bad import PREFIX
-from mpctl.methods.preflight.preflight_rule import ServiceFacts, ordered
+from mpctl.methods.preflight.preflight_rule import ordered
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,20 @@ class Preflight:
             InputError: the request overrides an unknown finding; the hint lists the known ones.
         """
         request, target, draft, spec = self.request, self.target, self.draft, self.staged.spec
-        facts = self._facts()
+        load = self.conditions.load
+        facts = replace(
+            facts_of(
+                target.service,
+                engine_version=target.engine,
+                kserve_version=target.kserve,
+                target=target.checkpoint.facts,
+                draft=draft.facts,
+                concurrency=load.concurrency,
+                temperature=load.temperature,
+                engine_log=self.conditions.log,
+            ),
+            gpu=self.conditions.gpu,
+        )
         memory, no_memory = None, ""
         try:
             memory = estimate_memory(target, draft.facts, self.conditions)
@@ -135,21 +148,6 @@ class Preflight:
         if no_memory:
             unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
         return PreflightResult(findings, unchecked, matches, memory)
-
-    def _facts(self) -> ServiceFacts:
-        """The facts that the rules read."""
-        target, load = self.target, self.conditions.load
-        facts = facts_of(
-            target.service,
-            engine_version=target.engine,
-            kserve_version=target.kserve,
-            target=target.checkpoint.facts,
-            draft=self.draft.facts,
-            concurrency=load.concurrency,
-            temperature=load.temperature,
-            engine_log=self.conditions.log,
-        )
-        return replace(facts, gpu=self.conditions.gpu)
 
 
 # Findings that no rule has, each with the module that makes it in mind: settings, staging, pool, request path.

@@ -16,7 +16,7 @@ from mpctl.estimate.memory import pool_record
 from mpctl.json_types import Json
 from mpctl.manifest import Service
 from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
-from mpctl.staging.modes import StagingPlan, document_of
+from mpctl.staging.modes import document_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,20 @@ class PreflightAnswer:
 
     def to_record(self) -> Json:
         """A JSON object."""
-        change, staging = self.change, self.change.staging
+        change, plan = self.change, self.change.staging
+        staging = plan and {
+            "mode": plan.mode,
+            "reason": plan.reason,
+            "path": plan.path,
+            "modes": [{"mode": c.mode, "unavailable": c.unavailable} for c in plan.checks],
+            "documents": list(plan.documents),
+            "image": plan.image,
+            "containerfile": plan.recipe,
+            "steps": list(plan.steps),
+            "rollbackRemoves": list(plan.removes),
+            "rollbackLeaves": list(plan.leaves),
+            "warnings": list(plan.warnings),
+        }
         return {
             "service": "/".join(filter(None, (self.namespace, self.name))),
             "speculation": change.spec.config(),
@@ -38,25 +51,9 @@ class PreflightAnswer:
             "draft": change.selection.draft,
             "draftReason": change.selection.reason,
             "match": [dict(c.__dict__) for c in change.checked.checks],
-            "staging": _staging_record(staging) if staging else None,
+            "staging": staging,
             "kvPoolTokens": pool_record(change.checked.memory),
         }
-
-
-def _staging_record(plan: StagingPlan) -> Json:
-    return {
-        "mode": plan.mode,
-        "reason": plan.reason,
-        "path": plan.path,
-        "modes": [{"mode": check.mode, "unavailable": check.unavailable} for check in plan.checks],
-        "documents": list(plan.documents),
-        "image": plan.image,
-        "containerfile": plan.recipe,
-        "steps": list(plan.steps),
-        "rollbackRemoves": list(plan.removes),
-        "rollbackLeaves": list(plan.leaves),
-        "warnings": list(plan.warnings),
-    }
 
 
 def preflight(source: Source, request: ChangeRequest) -> PreflightAnswer:

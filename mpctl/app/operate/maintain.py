@@ -12,10 +12,9 @@ from mpctl.platform.kubernetes.api.replies import Unreachable
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, decide_retire
-from mpctl.rollout.ledger import Entry
+from mpctl.rollout.ledger import Entry, live_revisions
 from mpctl.rollout.operation import (
     Operation,
-    only_copies,
     prunable,
     require_finished,
     unfinished_operation,
@@ -286,7 +285,8 @@ def _purge(session: Session, *, force: bool) -> RecordCounts:
 
 
 def _lost(session: Session, *, force: bool) -> tuple[int, ...] | None:
-    """Revisions that nothing else restores; None where the history cannot be read."""
+    """Numbers of the revisions that served and differ from the live manifest, which nothing else restores; None where
+    the history cannot be read."""
     try:
         entries, revisions = session.store.entries(), session.store.revisions()
     except (NotPermitted, Unreachable):
@@ -301,7 +301,10 @@ def _lost(session: Session, *, force: bool) -> tuple[int, ...] | None:
     live = session.platform.live_text()
     retained = None if live is None else session.platform.retained_baseline()
     require_finished(session.title, session.command, entries, retained)
-    return only_copies(entries, revisions, live)
+    served = live_revisions(entries)
+    return tuple(
+        r.number for r in revisions if r.text != live and (r.number in served or not entries)
+    )
 
 
 def _hint(session: Session) -> str | None:

@@ -52,7 +52,7 @@ def preview(session: Session, plan: Plan, explanation: str) -> Preview:
 
 
 @dataclass(frozen=True)
-class OperationOutcome:
+class OperationOutcome(commands.OnService):
     """The result of a use case that changes a service."""
 
     name: str
@@ -79,10 +79,6 @@ class OperationOutcome:
     def of_preview(cls, session: Session, preview: Preview) -> OperationOutcome:
         """A dry run."""
         return cls(session.name, session.namespace, session.title, preview=preview)
-
-    def command(self, verb: str, *options: str) -> str:
-        """A command on the service, as messages print it."""
-        return commands.line(verb, self.name, *options, namespace=self.namespace)
 
     @property
     def plan(self) -> Plan:

@@ -103,7 +103,14 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     if opens:
         console.confirm(f"{explanation}\nContinue ({session.place})?")
     outcome = _execute(session, request, planner, fit, plan)
-    return nothing_to_do if outcome is None else _with_pool_compared(session, change, outcome)
+    if outcome is None:
+        return nothing_to_do
+    # The KV pool of the engine's log beside the estimate of the preflight.
+    memory = change.checked.memory
+    log = None if memory is None else session.engine_log()
+    if memory is None or log is None:
+        return outcome
+    return replace(outcome, pool=compare_with_log(memory, log) or "")
 
 
 def _execute(
@@ -123,19 +130,6 @@ def _execute(
     if request.signing.key is not None and outcome.operation is not None:
         annex.need("sign-promoted")(session, outcome.operation, request.signing, request.bundle)
     return outcome
-
-
-def _with_pool_compared(
-    session: Session, change: Change, outcome: OperationOutcome
-) -> OperationOutcome:
-    """The outcome with the KV pool of the engine's log beside the estimate of the preflight."""
-    memory = change.checked.memory
-    log = None if memory is None else session.engine_log()
-    return (
-        outcome
-        if memory is None or log is None
-        else replace(outcome, pool=compare_with_log(memory, log) or "")
-    )
 
 
 def _checked_under_users_load(
@@ -252,11 +246,11 @@ def _power_warning(
     if noise is None or (unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT):
         return ""
     policy = read_policy(request.measurement.policy)
-    return power_warning(noise, workload, policy, _requested_order(request))
-
-
-def _requested_order(request: RolloutRequest) -> ArmOrder:
-    """The order of the arms as far as the request names it; whether the platform has room is not known yet."""
+    # As far as the request names it; whether the platform has room is not known yet.
     if request.traffic.measure_on == Placement.TURNS:
-        return ArmOrder.TURNS
-    return ArmOrder.SEPARATE if request.strategy == Strategy.IN_PLACE else ArmOrder.SIDE_BY_SIDE
+        order = ArmOrder.TURNS
+    elif request.strategy == Strategy.IN_PLACE:
+        order = ArmOrder.SEPARATE
+    else:
+        order = ArmOrder.SIDE_BY_SIDE
+    return power_warning(noise, workload, policy, order)

@@ -232,7 +232,7 @@ class Source(ABC):
         return ()
 
 
-class Session(Source):
+class Session(Source, commands.OnService):
     """A service and all that works on it."""
 
     console: Console
@@ -247,10 +247,6 @@ class Session(Source):
     def title(self) -> str:
         """The service as messages name it."""
         return f"service {self.namespace}/{self.name}"
-
-    def command(self, verb: str, *options: str | int) -> str:
-        """A command on the service, as messages print it."""
-        return commands.line(verb, self.name, *options, namespace=self.namespace)
 
     @property
     def place(self) -> str:

@@ -427,7 +427,7 @@ def _without_kserve(client: Client, recorded: list[tuple[str, str]]) -> InputErr
 
 
 def find_leftovers(
-    place: Place, sessions: Sequence[Session] = (), *, everywhere: bool = False
+    place: Place, sessions: Sequence[Session], *, everywhere: bool
 ) -> tuple[Leftover, ...]:
     """Unfinished operations and second arms in the namespace, or in all, whose service is not found. ``sessions``: the
     services that are."""

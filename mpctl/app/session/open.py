@@ -54,7 +54,7 @@ def open_sessions(
     console: Console,
     name: str | None,
     *,
-    everywhere: bool = False,
+    everywhere: bool,
     labels: str = "",
     listed: bool = False,
 ) -> Sequence[Session]:

@@ -257,7 +257,19 @@ class Publisher:
         again = max(_AGAIN_S, _EACH_S * len(services))
         for watched in services:
             written_at, before = self._written.get(watched.key, (None, {}))
-            status = self._status(watched, before)
+            assessment, facts = watched.assessment, watched.facts
+            fields: Json = {
+                "signal": assessment.signal.value,
+                "message": assessment.text,
+                "pays": assessment.pays,
+                "decision": watched.decision.act.value,
+                "spec": facts.live.spec if facts.live is not None else None,
+                "reference": facts.reference.operation if facts.reference is not None else None,
+                "conditions": since(
+                    conditions(watched), before.get("conditions", ()), self._time()
+                ),
+            }
+            status = {name: value for name, value in fields.items() if value is not None}
             same = {k: v for k, v in status.items() if k != "message"} == {
                 k: v for k, v in before.items() if k != "message"
             }
@@ -287,16 +299,3 @@ class Publisher:
             self._warn(
                 f"event {event.reason} of {event.namespace}/{event.service} not written: {reason_of(error)}"
             )
-
-    def _status(self, watched: WatchedService, before: Json) -> Json:
-        assessment, facts = watched.assessment, watched.facts
-        fields: Json = {
-            "signal": assessment.signal.value,
-            "message": assessment.text,
-            "pays": assessment.pays,
-            "decision": watched.decision.act.value,
-            "spec": facts.live.spec if facts.live is not None else None,
-            "reference": facts.reference.operation if facts.reference is not None else None,
-            "conditions": since(conditions(watched), before.get("conditions", ()), self._time()),
-        }
-        return {name: value for name, value in fields.items() if value is not None}

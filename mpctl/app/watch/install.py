@@ -37,7 +37,13 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
     require_name(home, "--home", dots=False)
     for space in request.allow_from:
         require_name(space, "--allow-from", dots=False)
-    _require_separate(request)
+    watched_home = request.namespace == home or (request.namespace is None and home != WATCH_HOME)
+    if watched_home and not request.shared_home:
+        raise InputError(
+            f"namespace {home} is watched: whoever has the role edit there can act as the watch",
+            field="--home",
+            hint=f"leave it out (default {WATCH_HOME}), or add --shared-home where operators alone have edit",
+        )
     policy = WatchPolicy.parse(policy_text, file=request.policy_file or "--watch-policy")
     rows = (*needs("operator" if policy.fall_back else "reader"), *WATCH)
     subject = Subject("ServiceAccount", name, home)
@@ -72,18 +78,6 @@ def _base(names: dict[str, str]) -> list[Json]:
 def name_of(watched: str | None) -> str:
     """The name of all objects of a watch: those of several namespaces may share a home."""
     return f"{_NAME}-{watched}" if watched else _NAME
-
-
-def _require_separate(request: WatchInstallRequest) -> None:
-    watched = request.namespace == request.home or (
-        request.namespace is None and request.home != WATCH_HOME
-    )
-    if watched and not request.shared_home:
-        raise InputError(
-            f"namespace {request.home} is watched: whoever has the role edit there can act as the watch",
-            field="--home",
-            hint=f"leave it out (default {WATCH_HOME}), or add --shared-home where operators alone have edit",
-        )
 
 
 def arguments(request: WatchInstallRequest) -> list[str]:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mpctl.app.inspect.methods import DraftList
-    from mpctl.methods.preflight.known_bad import KnownBadRow
     from mpctl.staging.catalogue import Draft
 
 _HEADER = ["DRAFT", "METHOD", "K", "SIZE", "EXPECTED TOKENS PER STEP", "LICENCE", "NEEDS"]
@@ -118,7 +117,24 @@ def _emit_known_bad(context: CliContext) -> None:
         record=lambda: {
             "date": shipped.date,
             "source": shipped.source,
-            "items": [_known_bad_record(r) for r in shipped.rows],
+            "items": [
+                {
+                    "id": row.id,
+                    "engine": row.engine,
+                    "methods": list(row.methods),
+                    "models": list(row.models),
+                    "features": list(row.features),
+                    "requests": row.requests or None,
+                    "releases": row.releases,
+                    "established": row.established,
+                    "history": row.history,
+                    "effect": row.effect,
+                    "confidence": row.confidence,
+                    "thread": row.thread,
+                    "todo": row.todo,
+                }
+                for row in shipped.rows
+            ],
         },
         names=lambda: [row.id for row in shipped.rows],
         table=lambda _wide: columns([["ID", "METHODS", "MODELS", "FEATURES", "RELEASES"], *rows]),
@@ -126,24 +142,6 @@ def _emit_known_bad(context: CliContext) -> None:
     context.terminal.note(
         f"{len(shipped.rows)} combinations of {shipped.date} ({shipped.source}); -o json has effects and threads"
     )
-
-
-def _known_bad_record(row: KnownBadRow) -> Json:
-    return {
-        "id": row.id,
-        "engine": row.engine,
-        "methods": list(row.methods),
-        "models": list(row.models),
-        "features": list(row.features),
-        "requests": row.requests or None,
-        "releases": row.releases,
-        "established": row.established,
-        "history": row.history,
-        "effect": row.effect,
-        "confidence": row.confidence,
-        "thread": row.thread,
-        "todo": row.todo,
-    }
 
 
 _TARGET = click.Argument(

@@ -158,30 +158,23 @@ def _details(status: Status, *, wide: bool) -> list[str]:
         if status.holder:
             lines.append(f"  held by {status.holder}")
     if status.arms and (wide or len(status.arms) > 1):
-        lines.append("")
-        lines.append(
-            columns(
-                [["ARM", "PHASE", "TRAFFIC", "ENDPOINT", "RESTARTS", "MESSAGE"], *_arm_rows(status)]
-            )
-        )
-    return lines + [paragraph(f"problem: {problem}", "", "  ") for problem in status.problems]
-
-
-def _arm_rows(status: Status) -> list[list[str]]:
-    retire = commands.line("retire", status.name, namespace=status.namespace)
-    return [
-        [
-            arm.id,
-            arm.phase.value,
-            arm.traffic or ("all" if arm.id == status.routed else "none"),
-            arm.endpoint.base_url if arm.endpoint else "-",
-            str(arm.restarts),
-            arm.message
-            or (
-                f"retained since {arm.retained_since} ({retire} stops it)"
-                if arm.retained_since
-                else "-"
-            ),
+        retire = commands.line("retire", status.name, namespace=status.namespace)
+        rows = [
+            [
+                arm.id,
+                arm.phase.value,
+                arm.traffic or ("all" if arm.id == status.routed else "none"),
+                arm.endpoint.base_url if arm.endpoint else "-",
+                str(arm.restarts),
+                arm.message
+                or (
+                    f"retained since {arm.retained_since} ({retire} stops it)"
+                    if arm.retained_since
+                    else "-"
+                ),
+            ]
+            for arm in status.arms
         ]
-        for arm in status.arms
-    ]
+        titles = ["ARM", "PHASE", "TRAFFIC", "ENDPOINT", "RESTARTS", "MESSAGE"]
+        lines += ["", columns([titles, *rows])]
+    return lines + [paragraph(f"problem: {problem}", "", "  ") for problem in status.problems]

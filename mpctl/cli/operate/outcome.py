@@ -40,7 +40,11 @@ def conclude(context: CliContext, outcome: OperationOutcome) -> None:
     if outcome.operation is None:
         context.terminal.note(outcome.note)
         return
-    decision_hint = _deciding(context, outcome)
+    # The rollout that would probably decide an undecided one.
+    decision_hint = None
+    if outcome.run is not None and outcome.verdict is not None:
+        again = context.again(outcome.verdict.repeats)
+        decision_hint = deciding(outcome.run, outcome.verdict, again)
     context.emit(
         "Operation",
         record=lambda: (
@@ -58,13 +62,6 @@ def conclude(context: CliContext, outcome: OperationOutcome) -> None:
     _conclude(context, outcome)
     if outcome.pool:
         context.terminal.note(outcome.pool)
-
-
-def _deciding(context: CliContext, outcome: OperationOutcome) -> Deciding | None:
-    """The rollout that would probably decide an undecided one."""
-    if outcome.run is None or outcome.verdict is None:
-        return None
-    return deciding(outcome.run, outcome.verdict, context.again(outcome.verdict.repeats))
 
 
 def outcome_text(

@@ -293,7 +293,11 @@ def _from_script(
             hint="check its quotes; it must run in a POSIX shell",
         ) from error
     starts = [
-        (words, start) for words in shell_commands if (start := _engine_start(words)) is not None
+        (words, start)
+        for words in shell_commands
+        if words
+        and words[0].text not in _QUIET
+        and (start := _start([word.text for word in words])) is not None
     ]
     if len(starts) != 1:
         count = "no vLLM engine is" if not starts else "more than one vLLM engine is"
@@ -322,12 +326,6 @@ def _from_script(
     return Engine(
         home, tuple(script_tokens), name, Script(holder.item, tuple(words), after, others), env
     )
-
-
-def _engine_start(words: Sequence[ShellWord]) -> tuple[int, int] | None:
-    if not words or words[0].text in _QUIET:
-        return None
-    return _start([word.text for word in words])
 
 
 def is_all_positional(word: ShellWord) -> bool:

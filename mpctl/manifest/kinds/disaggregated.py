@@ -36,7 +36,7 @@ class End:
     pods: tuple[PrefillPods, ...]
 
 
-def role_of(name: str, command: EngineCommand, labels: View | None = None) -> Role | None:
+def role_of(name: str, command: EngineCommand, labels: View | None) -> Role | None:
     """The role of an engine that exchanges KV cache; None for one that does not, and where nothing tells."""
     flags = {
         flag: value or ""

@@ -18,7 +18,7 @@ from mpctl.manifest.text import list_items as listing
 from mpctl.manifest.text.scalar import Piece, escape, pieces, plain_safe, spell
 from mpctl.manifest.text.shell_words import ShellWord, quote
 from mpctl.manifest.text.view import View
-from mpctl.manifest.text.yaml_tree import Alias, Document, Node, Scalar, Sequence, resolve
+from mpctl.manifest.text.yaml_tree import Alias, Document, Scalar, Sequence, resolve
 
 _SEPARATOR = re.compile(r"(?:[ \t]|\\\n)+")
 
@@ -274,18 +274,14 @@ class Editor:
         """A cut inside a node that an alias repeats would change two places."""
         for node in self.document.repeated:
             anchored = resolve(node)
-            end = self._extent(anchored)
+            end = anchored.end - 1
+            if isinstance(anchored, Sequence) and not anchored.flow:  # the end of its last line
+                end = listing.line_end(self.text, listing.content_end(self.text, anchored))
             inside = cut.start < anchored.end and anchored.start < cut.end
             if inside or anchored.start < cut.start == cut.end <= end:
                 raise _repeated(
                     self.engine.home, f"anchor &{anchored.anchor} is used in other places"
                 )
-
-    def _extent(self, node: Node) -> int:
-        """Return the end of ``node`` for insertions: of a block list, the end of its last line."""
-        if isinstance(node, Sequence) and not node.flow:
-            return listing.line_end(self.text, listing.content_end(self.text, node))
-        return node.end - 1
 
 
 def _repeated(view: View, why: str) -> InputError:

@@ -75,9 +75,7 @@ def _hook(hook: JsonView) -> tuple[float, bool]:
     return (float(slept[1]), False) if slept else (0.0, True)
 
 
-def lost_requests(
-    end: PodEnd, *, image: str | None = None, answer_s: float | None = None
-) -> tuple[str, ...]:
+def lost_requests(end: PodEnd, *, image: str | None, answer_s: float | None) -> tuple[str, ...]:
     """Return why a pod that stops loses requests of users; empty where it loses none. ``answer_s``: the longest answer
     that the route to it lets pass, None when unknown."""
     gaps = []
@@ -231,12 +229,6 @@ def selected_services(services: Iterable[JsonView], labels: Mapping[str, str]) -
     )
 
 
-def _longest_answer_s(limits: Iterable[RouteLimit]) -> float | None:
-    """The longest answer that any route lets pass; None when unknown or without a limit."""
-    seconds = [limit.seconds for limit in limits]
-    return max((value for value in seconds if value), default=None) if all(seconds) else None
-
-
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -281,7 +273,10 @@ def path_findings(
     the command that makes the missing PodDisruptionBudget."""
     findings = [_cut_finding(limits)]
     if pod is not None and container is not None and kind in _PODS:
-        answer_s = None if findings[0] else _longest_answer_s(limits)
+        seconds = [limit.seconds for limit in limits]
+        # The longest answer that any route lets pass; None when unknown or without a limit.
+        longest_s = max(filter(None, seconds), default=None) if all(seconds) else None
+        answer_s = None if findings[0] else longest_s
         gaps = lost_requests(pod_end(pod, container), image=image, answer_s=answer_s)
         findings.append(_loss_finding(gaps, _lines_to_add(kind, image, answer_s, port)))
     if pod is not None and container is not None:

@@ -109,9 +109,7 @@ _FIELDS = {
 _TRIES = 5
 
 
-def find_scalers(
-    client: Client, namespace: str, deployment: str, kind: str = "Deployment"
-) -> list[Json]:
+def find_scalers(client: Client, namespace: str, deployment: str, kind: str) -> list[Json]:
     """Return the autoscalers of a Deployment or another ``kind``, without HPAs that belong to a ScaledObject."""
     scalers: list[Json] = []
     for resource in (SCALED_OBJECT, HPA):

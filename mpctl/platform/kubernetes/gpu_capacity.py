@@ -107,15 +107,6 @@ def holders(claims: Iterable[JsonView], pods: Iterable[JsonView]) -> tuple[str, 
     return tuple(sorted(names))
 
 
-def without_leaving(
-    claims: Iterable[JsonView], pods: Iterable[JsonView]
-) -> tuple[list[JsonView], list[JsonView]]:
-    """Return the claims and pods that remain once the pods that terminate, or are gone, have released theirs."""
-    staying = [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
-    uids = {pod["metadata"].get("uid") for pod in staying}
-    return [claim for claim in claims if _held(claim, uids)], staying
-
-
 def _held(claim: JsonView, pods: set[str | None]) -> bool:
     """Return whether a claim keeps its devices: some user of it stays, or it is used by something that is no pod."""
     users = (claim.get("status") or {}).get("reservedFor") or []
@@ -175,7 +166,11 @@ def require_capacity(
         fits, reasons = assess_capacity(need, nodes, slices, claims, everything)
         if fits:
             break
-        soon, _ = assess_capacity(need, nodes, slices, *without_leaving(claims, everything))
+        # Once the pods that terminate, or are gone, have released their claims.
+        staying = [pod for pod in everything if not pod["metadata"].get("deletionTimestamp")]
+        uids = {pod["metadata"].get("uid") for pod in staying}
+        held = [claim for claim in claims if _held(claim, uids)]
+        soon, _ = assess_capacity(need, nodes, slices, held, staying)
         waited = time.monotonic() - began
         if not soon or waited > _grace_s(everything) + AFTER_GRACE_S:
             used = ", ".join(holders(claims, everything)[:_MOST_HOLDERS])

@@ -200,7 +200,11 @@ def check_match(context: Context, operation: Operation) -> MatchResult:
         context.progress.update(match.describe())
     if match.outcome is Outcome.FAIL:
         answers = []
-        for cell, prompt in _one_by_one(workload):
+        # Their drafts resemble each other.
+        (cell, _), *_ = _warmups(workload)
+        prompts = workload.spare_prompts(_ANSWERS) or workload.warmup_prompts(cell)
+        for number in range(_ANSWERS):
+            prompt = prompts[number % len(prompts)]
             answers.append(_drafted(context, endpoint, cell, (prompt,), workload.max_tokens))
             match += FirstPosition.of(plan.policy, answers[-1])
             sent += 1
@@ -223,13 +227,6 @@ def _warmups(workload: Workload) -> list[tuple[Cell, tuple[Prompt, ...]]]:
         if prompts := workload.warmup_prompts(cell):
             warmups.append((replace(cell, temperature=0.0, rate=None, concurrency=1), prompts))
     return warmups
-
-
-def _one_by_one(workload: Workload) -> list[tuple[Cell, Prompt]]:
-    """Prompts for the warm-up of single answers, whose drafts resemble each other."""
-    (cell, _), *_ = _warmups(workload)
-    prompts = workload.spare_prompts(_ANSWERS) or workload.warmup_prompts(cell)
-    return [(cell, prompts[number % len(prompts)]) for number in range(_ANSWERS)]
 
 
 def _drafted(

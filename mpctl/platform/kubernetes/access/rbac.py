@@ -175,7 +175,7 @@ def roles_of(
     namespace: str | None,
     *,
     to: Sequence[Subject],
-    secrets: Sequence[str] = (),
+    secrets: Sequence[str],
 ) -> tuple[Json, ...]:
     """Roles called ``name`` with these rows, each followed by its bindings; ``namespace`` None: for all namespaces."""
     rows = tuple(rows)

@@ -299,7 +299,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def admission_texts(allowed: Iterable[tuple[str, str]] = ()) -> dict[str, str]:
+def admission_texts(allowed: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return the bounds of a load Job for the rules of admission. ``allowed``: pairs of a kind of ``KINDS`` and a
     name."""
     pairs = tuple(allowed)

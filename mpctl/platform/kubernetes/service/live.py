@@ -334,7 +334,7 @@ class LiveService:
             self._stored[written] = self.dry_run_text(written, isvc)
         return added if self._stored[written] == text else ()
 
-    def dry_run_text(self, text: str, isvc: Json | None = None) -> str:
+    def dry_run_text(self, text: str, isvc: Json | None) -> str:
         """Return ``text`` as it would read after a write (dryRun=All)."""
         for _ in range(_TRIES):
             live = isvc or self.require()

@@ -77,7 +77,14 @@ class Preconditions:
         )
         if demand.load_job:
             require_http(workload.deployment, self._live.title)
-        self._require_serving(workload)
+        health = assess_health(isvc, workload.deployment, workload.pods, runtime=workload.runtime)
+        if health.phase is not Phase.READY:
+            raise Refused(
+                f"{self._live.title} is not ready: {health.message}",
+                hint=f"run '{self._live.command('status')}' and "
+                f"'{commands.kubectl('describe', 'pods', namespace=self._reader.namespace)}' for details; retry when "
+                "it is ready",
+            )
         notes = self._doomed_scaler(isvc)
         other = self._candidate.read()
         copy = self._copy.read() if demand.pair else None
@@ -173,18 +180,6 @@ class Preconditions:
             ):
                 return (f"HPA {name} has the name that KServe uses and will be deleted: rename it",)
         return ()
-
-    def _require_serving(self, workload: ServiceWorkload) -> None:
-        health = assess_health(
-            workload.isvc, workload.deployment, workload.pods, runtime=workload.runtime
-        )
-        if health.phase is not Phase.READY:
-            raise Refused(
-                f"{self._live.title} is not ready: {health.message}",
-                hint=f"run '{self._live.command('status')}' and "
-                f"'{commands.kubectl('describe', 'pods', namespace=self._reader.namespace)}' for details; retry when "
-                "it is ready",
-            )
 
 
 def require_http(deployment: Json | None, title: str) -> None:
