@@ -93,6 +93,30 @@ class WrongCounters(CounterError):
 
 
 @dataclass(frozen=True)
+class CacheUse:
+    """Requests, the tokens of their prompts, and how many of these the prefix cache held."""
+
+    requests: float = 0.0
+    asked: float = 0.0
+    held: float = 0.0
+
+    def __add__(self, other: CacheUse) -> CacheUse:
+        return CacheUse(
+            self.requests + other.requests, self.asked + other.asked, self.held + other.held
+        )
+
+    @property
+    def prompt_tokens(self) -> float:
+        """Mean tokens of a prompt."""
+        return self.asked / self.requests
+
+    @property
+    def cached_tokens(self) -> float:
+        """Mean tokens of a prompt that the cache held."""
+        return self.held / self.requests
+
+
+@dataclass(frozen=True)
 class _Counts:
     """What a reading holds, and the difference of two. None means the series is absent: for the speculation counters,
     that it is off."""
@@ -115,6 +139,18 @@ class _Counts:
     prefix_hits: float | None = None
     ttft_buckets: Buckets = ()
     tpot_buckets: Buckets = ()
+
+    @property
+    def requests(self) -> float:
+        """Requests that got their first token, or that were scheduled where nobody counts those."""
+        return (self.queue_count if self.ttft_count is None else self.ttft_count) or 0.0
+
+    @property
+    def cache_use(self) -> CacheUse | None:
+        """What the prefix cache held of the prompts; None where it is off or not counted, or nobody asked."""
+        if not self.requests or not self.prefix_queries or self.prefix_hits is None:
+            return None
+        return CacheUse(self.requests, self.prefix_queries, self.prefix_hits)
 
 
 @dataclass(frozen=True)

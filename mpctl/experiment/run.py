@@ -16,6 +16,7 @@ from mpctl.errors import InputError
 from mpctl.experiment.answers import AnswerCheck
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, require_figures
 from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import CacheUse
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
 from mpctl.experiment.variants import Variant
 from mpctl.json_types import Json, JsonView
@@ -48,6 +49,7 @@ class ArmConditions(Record):
     image: str = ""  # of the engine's container, with its digest as the node runs it
     cache_unit: int | None = None  # tokens that its prefix cache keeps or forgets together
     started: str = ""  # RFC 3339 time at which its process started, "" where unknown
+    cache_use: CacheUse | None = None  # by the process before the measurement, None where unknown
 
 
 Reply = tuple[str, float]

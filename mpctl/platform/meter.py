@@ -191,6 +191,7 @@ class HttpMeter:
             draft_digest=model_digest(draft, self._cwd) if draft and here else "",
             cache_unit=max((cache[name] for name in _UNITS if name in cache), default=None),
             started=counters.started_at,
+            cache_use=counters.cache_use,
         )
 
     def send(self, endpoint: Endpoint, order: LoadOrder) -> SentBlock:

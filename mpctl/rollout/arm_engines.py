@@ -99,6 +99,7 @@ class ArmEngines:
             image=engine.image,
             cache_unit=facts.cache_unit,
             started=facts.started,
+            cache_use=facts.cache_use,
         )
         self.records.add(name, conditions)
         if self.records.placement is Placement.TURNS:  # an arm is known from its first turn on

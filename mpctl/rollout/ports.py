@@ -25,7 +25,7 @@ from mpctl.rollout.revision import text_digest
 if TYPE_CHECKING:
     from mpctl.experiment.answers import Answer, Ask, Scored
     from mpctl.experiment.cell import Cell
-    from mpctl.experiment.counters import Counters
+    from mpctl.experiment.counters import CacheUse, Counters
     from mpctl.experiment.run import Calibration
     from mpctl.rollout.ledger import Entry
     from mpctl.rollout.revision import Revision
@@ -147,7 +147,8 @@ class EngineFacts:
     model's name; ``model_digest``: hex, of the model's files (a revision where there are none here);
     ``draft_digest``: the same of the draft; ``kv_pool_tokens``: tokens the KV cache holds; ``served_tokens``: generated
     since the process started; ``context_tokens``: longest request with its answer; ``cache_unit``: tokens that the
-    prefix cache keeps together; ``started``: RFC 3339 time of the process.
+    prefix cache keeps together; ``started``: RFC 3339 time of the process; ``cache_use``: what its prefix cache held
+    since then.
     """
 
     engine_version: str = ""
@@ -160,6 +161,7 @@ class EngineFacts:
     draft_digest: str = ""
     cache_unit: int | None = None
     started: str = ""
+    cache_use: CacheUse | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from itertools import takewhile
 
 from mpctl import commands, formatting
 from mpctl.experiment.counters import Counters, Window
-from mpctl.watch.detect import NOTHING, UNLEARNED, Noise, Sum, limit_of, windows_to_detect
+from mpctl.watch.cache import COLD_S, CacheWatch
+from mpctl.watch.detect import ALLOWED, Detection, windows_to_detect
 from mpctl.watch.reading import Reading, ServiceWindow, restarted, window_between
 from mpctl.watch.reference import Expected, Figures, Reference
 from mpctl.watch.watch_policy import WatchPolicy
@@ -40,6 +41,7 @@ class Signal(StrEnum):
     FELL_BACK = "FellBack"
     WRONG_ANSWERS = "WrongAnswers"
     POISONED_CACHE = "PoisonedCache"
+    CACHE_LOST = "CacheLost"
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,11 @@ MEANINGS: dict[Signal, Meaning] = {
         "answers are wrong from the prefix cache and right without it, until it is emptied",
         ("restart",),
     ),
+    Signal.CACHE_LOST: Meaning(
+        True,
+        "the prefix cache holds less of users' prompts than before the promotion",
+        ("rollback",),
+    ),
 }
 ANSWERS = frozenset(
     {Signal.WRONG_ANSWERS, Signal.POISONED_CACHE}
@@ -142,12 +149,6 @@ _Z = 1.645  # one-sided, 95 %
 _OFF = 2  # readings in a row without the counters of speculation
 _RESTARTS, _RESTART_S = 2, 1800.0
 _PAYS = 0.05  # the gain, as a logarithm, that counts as paying
-# Share of the loss to be found that a sum does not count. Half of it is best against noise of single windows, more
-# against a mix of traffic that lasts as long as detection may take (scripts/watch-table).
-_ALLOWED = 0.6
-_LASTS = 4  # windows until a loss of the policy's size is found, at least
-_ONE = 0.5  # share of the limit that one window may add: a single broken one is no finding
-_CAP = 1.5  # limits that a sum may reach, so that it falls again soon after the cause is gone
 _UNTIMED = 1.05  # tokens per step that pay where no step times are known
 
 
@@ -157,14 +158,11 @@ class State:
     ``gone``: the last counters of engines that it does not have."""
 
     base: Reading | None = None
-    slower: Sum = NOTHING
-    slower_noise: Noise = UNLEARNED
+    slower: Detection = Detection()  # noqa: RUF009
     fewer_tokens: float = 0.0
     costlier_steps: float = 0.0
-    is_slower: bool = False
-    unpaid: Sum = NOTHING
-    unpaid_noise: Noise = UNLEARNED
-    is_unpaid: bool = False
+    unpaid: Detection = Detection()  # noqa: RUF009
+    cache: CacheWatch = CacheWatch()  # noqa: RUF009
     without_counters: int = 0
     restarts: tuple[float, ...] = ()
     gone: Mapping[str, Counters] = field(default_factory=dict)
@@ -200,7 +198,8 @@ def assess(
 ) -> tuple[State, Assessment]:
     """Judge a service by one more reading. ``speculates``: whether the live revision has a speculation."""
     if state.base is None:
-        return replace(state, base=reading), Assessment(Signal.BLIND, "first reading")
+        cache = replace(state.cache, warm_at=reading.at + COLD_S)
+        return replace(state, base=reading, cache=cache), Assessment(Signal.BLIND, "first reading")
     interval = window_between(state.base, reading, _GAP * policy.interval_s)
     counters = {**state.gone, **state.base.engines}
     if back := tuple(
@@ -209,6 +208,8 @@ def assess(
         if n in state.gone and restarted(state.gone[n], reading.engines[n])
     ):
         interval = replace(interval, restarted=(*interval.restarted, *back))
+    if interval.restarted or any(n not in state.gone for n in interval.started):
+        state = replace(state, cache=replace(state.cache, warm_at=reading.at + COLD_S))
     if counters.keys() != reading.engines.keys():
         wanted = {name: counters[name] for name in reading.failed if name in counters}
         state = replace(state, gone=wanted)
@@ -222,14 +223,9 @@ def assess(
         )
     state, assessment = _judged(policy, reference, state, reading, interval, speculates=speculates)
     requests = (
-        _requests(interval.window) if interval.window is not None and state.base is reading else 0.0
+        interval.window.requests if interval.window is not None and state.base is reading else 0.0
     )
     return state, replace(assessment, restarted=interval.restarted, requests=requests)
-
-
-def _requests(window: Window) -> float:
-    counts = (window.ttft_count, window.queue_count)
-    return next((count for count in counts if count is not None), 0.0)
 
 
 def _judged(
@@ -291,7 +287,10 @@ def _compared(
     if not expected.within:
         most = max(b.batch for b in reference.bands)
         text = f"{figures.batch:.1f} requests decode at once, measured were {most:.1f} at most"
+        state = replace(state, cache=state.cache.unknown(MEANINGS[Signal.UNMEASURED_LOAD].text))
         return state, Assessment(Signal.UNMEASURED_LOAD, text, None, figures, expected)
+    at = state.base.at if state.base is not None else 0.0
+    state = replace(state, cache=state.cache.after(policy, reference.cache, interval.window, at))
     return _by_sums(policy, state, figures, expected)
 
 
@@ -347,49 +346,43 @@ def _by_sums(
         costlier = math.log(figures.step_ms / expected.step_ms)
     shift = -math.log(1.0 - policy.loss)
     slack = min(max(expected.slack, 0.0), shift / 2)
-    allowance = slack + _ALLOWED * (shift - slack)
-    limit = limit_of(
-        state.slower_noise, allowance - slack, policy.run_length, _LASTS * (shift - allowance)
+    allowance = slack + ALLOWED * (shift - slack)
+    slower = state.slower.after(
+        fewer + costlier - allowance, allowance - slack, policy.run_length, shift - allowance
     )
-    slower = _capped(state.slower.after(min(fewer + costlier - allowance, _ONE * limit)), limit)
-    began = slower.windows <= 1
+    began = slower.total.windows <= 1
     break_even = expected.break_even or _UNTIMED * expected.baseline_tokens_per_step
     below = math.log(break_even / figures.tokens_per_step)
-    unpaid_limit = limit_of(state.unpaid_noise, _PAYS, policy.run_length, _LASTS * _PAYS)
-    unpaid = _capped(state.unpaid.after(min(below, _ONE * unpaid_limit)), unpaid_limit)
-    sound = (
-        slower.value <= limit / 2 and unpaid.value <= unpaid_limit / 2
-    )  # a fault must not teach what is usual
+    unpaid = state.unpaid.after(below, _PAYS, policy.run_length, _PAYS)
+    sound = slower.sound and unpaid.sound
     state = replace(
         state,
-        slower=slower,
+        slower=slower.learned(fewer + costlier) if sound else slower,
         fewer_tokens=fewer if began else state.fewer_tokens + fewer,
         costlier_steps=costlier if began else state.costlier_steps + costlier,
-        is_slower=slower.value >= limit or (state.is_slower and slower.value > 0),
-        slower_noise=state.slower_noise.after(fewer + costlier) if sound else state.slower_noise,
-        unpaid=unpaid,
-        is_unpaid=unpaid.value >= unpaid_limit or (state.is_unpaid and unpaid.value > 0),
-        unpaid_noise=state.unpaid_noise.after(fewer) if sound else state.unpaid_noise,
+        unpaid=unpaid.learned(fewer) if sound else unpaid,
     )
-    seconds = windows_to_detect(limit, shift - allowance) * policy.interval_s
+    seconds = windows_to_detect(slower.limit, shift - allowance) * policy.interval_s
     signal = _signal(state, expected, break_even)
     text = _text(signal, figures, expected, break_even)
+    if signal is Signal.CACHE_LOST:
+        text = state.cache.text
     # A finding whose figures lie below the break-even pays no more, for all that is known; it is not certain yet.
     uncertain = signal is not Signal.HEALTHY and figures.tokens_per_step < break_even
-    pays = False if state.is_unpaid else None if uncertain else True
+    # The break-even counts no prompts that are computed again: with those, whether it pays is unknown.
+    uncertain = uncertain or signal is Signal.CACHE_LOST
+    pays = False if state.unpaid.alarm else None if uncertain else True
     return state, Assessment(signal, text, pays, figures, expected, seconds)
 
 
-def _capped(total: Sum, limit: float) -> Sum:
-    return Sum(min(total.value, _CAP * limit), total.windows)
-
-
 def _signal(state: State, expected: Expected, break_even: float) -> Signal:
-    if state.is_unpaid:
+    if state.unpaid.alarm:
         if expected.tokens_per_step <= break_even:
             return Signal.PAST_CROSSOVER
         return Signal.WORSE_DRAFT
-    if not state.is_slower:
+    if state.cache.loss.alarm:
+        return Signal.CACHE_LOST
+    if not state.slower.alarm:
         return Signal.HEALTHY
     return (
         Signal.WORSE_DRAFT if state.fewer_tokens >= state.costlier_steps else Signal.COSTLIER_STEP

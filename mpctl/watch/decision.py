@@ -22,7 +22,9 @@ ACTIONABLE = ANSWERS | {
     Signal.PAST_CROSSOVER,
     Signal.STEP_TO_ZERO,
     Signal.NO_DRAFTS,
+    Signal.CACHE_LOST,
 }
+_SAY_NOTHING_OF_PAY = frozenset({Signal.NO_DRAFTS, Signal.CACHE_LOST})  # acted on as they are
 
 
 class WatchAct(StrEnum):
@@ -168,7 +170,7 @@ def _only_reported(policy: WatchPolicy, assessment: Assessment) -> str:
         return assessment.text
     if assessment.signal in ANSWERS:
         return assessment.text if policy.wrong_answers == NOTIFY else ""
-    if assessment.pays is not False and assessment.signal is not Signal.NO_DRAFTS:
+    if assessment.pays is not False and assessment.signal not in _SAY_NOTHING_OF_PAY:
         return f"{assessment.text}; " + (
             "speculation still pays" if assessment.pays else "whether it pays is not certain yet"
         )

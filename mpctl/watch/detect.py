@@ -13,7 +13,7 @@ by chance. Values are clipped, so that neither one broken window nor a shift tha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
 
@@ -102,6 +102,38 @@ class Sum:
 
 NOTHING = Sum()
 UNLEARNED = Noise()
+ALLOWED = 0.6  # of the loss to be found that a sum does not count. Half of it is best against noise of single windows,
+# more against a mix of traffic that lasts as long as detection may take (scripts/watch-table).
+LASTS = 4  # windows until a loss of the policy's size is found, at least
+ONE = 0.5  # share of the limit that one window may add: a single broken one is no finding
+CAP = 1.5  # limits that a sum may reach, so that it falls again soon after the cause is gone
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """A cumulative sum under its limit. ``alarm``: from the limit on until the sum is zero again."""
+
+    total: Sum = NOTHING
+    noise: Noise = UNLEARNED
+    limit: float = 0.0
+    alarm: bool = False
+
+    def after(self, excess: float, margin: float, run_length: float, least: float) -> Detection:
+        """Add a window; ``excess``: its value less the allowance; the others as :func:`limit_of` takes them."""
+        limit = limit_of(self.noise, margin, run_length, LASTS * least)
+        total = self.total.after(min(excess, ONE * limit))
+        total = Sum(min(total.value, CAP * limit), total.windows)
+        alarm = total.value >= limit or (self.alarm and total.value > 0)
+        return Detection(total, self.noise, limit, alarm)
+
+    @property
+    def sound(self) -> bool:
+        """True while no fault may teach what is usual."""
+        return self.total.value <= self.limit / 2
+
+    def learned(self, value: float) -> Detection:
+        """Learn the noise of a sound window."""
+        return replace(self, noise=self.noise.after(value))
 
 
 def limit_of(noise: Noise, margin: float, run_length: float, least: float) -> float:

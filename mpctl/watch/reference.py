@@ -20,7 +20,7 @@ from typing import Any
 
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.counters import Window
+from mpctl.experiment.counters import CacheUse, Window
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import UsersTraffic
 from mpctl.methods import METHODS, Spec
@@ -30,6 +30,7 @@ from mpctl.watch.reading import ServiceWindow
 
 RECORD = "reference"  # the name of the record of the operation that promoted
 LEVEL = 0.95
+_LEAST_REQUESTS = 200.0  # whose use of the prefix cache is a reference
 _USERS = "users"  # the class of traffic of users' requests
 _REACH, _REACH_MORE = (
     1.25,
@@ -102,7 +103,8 @@ class Expected:
 @dataclass(frozen=True)
 class Reference(Record):
     """The measurement behind a promotion. ``spec``: in words; ``lookup``: the method drafts from text that repeats, so
-    that a low acceptance says nothing of a model; ``shares`` of the classes of traffic, empty where unknown."""
+    that a low acceptance says nothing of a model; ``shares`` of the classes of traffic, empty where unknown; ``cache``:
+    use of the prefix cache by users' requests, None where unknown or where the method costs no hits."""
 
     operation: str
     created: str
@@ -111,6 +113,7 @@ class Reference(Record):
     lookup: bool
     bands: tuple[LoadBand, ...]
     shares: Mapping[str, float] = field(default_factory=dict)
+    cache: CacheUse | None = None
 
     @classmethod
     def of(cls, run: Run, spec: Spec) -> Reference | None:
@@ -134,6 +137,7 @@ class Reference(Record):
             lookup=row is not None and not row.loads_weights,
             bands=bands,
             shares=dict(run.shares),
+            cache=_users_cache(run) if row is None or row.prompt_states else None,
         )
 
     def expected(self, batch: float) -> Expected:
@@ -223,6 +227,17 @@ def _band(cell: Cell, blocks: Sequence[Block]) -> LoadBand | None:
         tokens=sum(b.output_tokens for b in mine),
         answered=sum(len(b.completed) for b in mine),
     )
+
+
+def _users_cache(run: Run) -> CacheUse | None:
+    """What users had from the prefix cache: of the candidate where it answered them, else of the baseline since its
+    start. None where they were too few to tell."""
+    if run.traffic is not None:
+        use = Window.total(tuple(w.candidate for w in run.traffic.windows)).cache_use
+    else:
+        conditions = run.arms.get(BASELINE)
+        use = None if conditions is None else conditions.cache_use
+    return use if use is not None and use.requests >= _LEAST_REQUESTS else None
 
 
 def _band_of_users(traffic: UsersTraffic | None) -> LoadBand | None:
@@ -378,7 +393,7 @@ class Profile:
             return ()
         differences = []
         measured = [b.answer_tokens for b in reference.bands if b.answer_tokens]
-        if measured and self.answer_tokens and _outside(self.answer_tokens, measured):
+        if measured and self.answer_tokens and is_outside(self.answer_tokens, measured):
             differences.append(
                 f"answers have {self.answer_tokens:.0f} tokens, measured were {_span(measured)}"
             )
@@ -410,7 +425,8 @@ def _towards(old: float | None, new: float | None, part: float) -> float | None:
     return new if old is None else old + part * (new - old)
 
 
-def _outside(value: float, measured: list[float]) -> bool:
+def is_outside(value: float, measured: list[float]) -> bool:
+    """Return whether a mean doubled or halved against everything that was measured."""
     return value > max(measured) * math.exp(_OTHER) or value < min(measured) / math.exp(_OTHER)
 
 

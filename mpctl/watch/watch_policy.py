@@ -23,6 +23,7 @@ class WatchPolicy:
     """The limits for reports and actions. Durations are seconds, shares 0..1.
 
     - ``interval_s``: between two readings. ``loss``: the loss of speed that is to be found, 0.2 for 20 %.
+      ``cache_loss``: the share of users' prompts that the prefix cache no longer holds, which is to be found.
     - ``false_alarms_per_month``: of one service, all statistical findings together.
     - ``fall_back``: act at all. ``ladder``: what replaces a spec that no longer pays, the best first: methods, or
       ``previous`` for the revision before the promotion; only recorded revisions that served are restored.
@@ -42,6 +43,7 @@ class WatchPolicy:
 
     interval_s: float = 15.0
     loss: float = 0.2
+    cache_loss: float = 0.1
     false_alarms_per_month: float = 1.0
     fall_back: bool = False
     ladder: tuple[str, ...] = (PREVIOUS,)
@@ -85,6 +87,7 @@ class WatchPolicy:
 _RANGES = {
     "interval_s": (1.0, 300.0),
     "loss": (0.05, 0.9),
+    "cache_loss": (0.05, 0.9),
     "false_alarms_per_month": (0.01, 1000.0),
     "confirm_s": (0.0, 86400.0),
     "cool_down_s": (0.0, 30 * 86400.0),

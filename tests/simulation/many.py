@@ -244,21 +244,21 @@ class _Many:
         run_length = self.policy.run_length
         shift = -math.log(1.0 - self.policy.loss)
         slack = min(max(self.slack, 0.0), shift / 2)
-        allowance = slack + assessment._ALLOWED * (shift - slack)
+        allowance = slack + detect.ALLOWED * (shift - slack)
         limit = _limit(
             self.slower_noise,
             allowance - slack,
             run_length,
-            assessment._LASTS * (shift - allowance),
+            detect.LASTS * (shift - allowance),
         )
-        slower = self.slower + np.minimum(fewer + costlier - allowance, assessment._ONE * limit)
+        slower = self.slower + np.minimum(fewer + costlier - allowance, detect.ONE * limit)
         windows = np.where(slower > 0, self.windows + 1, 0.0)
-        slower = np.minimum(np.maximum(slower, 0.0), assessment._CAP * limit)
+        slower = np.minimum(np.maximum(slower, 0.0), detect.CAP * limit)
         unpaid_limit = _limit(
-            self.unpaid_noise, assessment._PAYS, run_length, assessment._LASTS * assessment._PAYS
+            self.unpaid_noise, assessment._PAYS, run_length, detect.LASTS * assessment._PAYS
         )
-        unpaid = self.unpaid + np.minimum(below, assessment._ONE * unpaid_limit)
-        unpaid = np.minimum(np.maximum(unpaid, 0.0), assessment._CAP * unpaid_limit)
+        unpaid = self.unpaid + np.minimum(below, detect.ONE * unpaid_limit)
+        unpaid = np.minimum(np.maximum(unpaid, 0.0), detect.CAP * unpaid_limit)
         began = windows <= 1
         sound = which & (slower <= limit / 2) & (unpaid <= unpaid_limit / 2)
         is_slower = (slower >= limit) | (self.is_slower & (slower > 0))

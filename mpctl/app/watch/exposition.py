@@ -130,7 +130,14 @@ def conditions(watched: WatchedService) -> list[dict[str, str]]:
         {"type": name, "status": status, "reason": reason, "message": message}
         for name, status in statuses.items()
     ]
-    return [*rows, answers_condition(watched)]
+    cache = watched.state.cache
+    status, reason, message = {
+        None: ("Unknown", "NotCompared", cache.text),
+        True: ("True", "Kept", cache.text),
+        False: ("False", "CacheLost", MEANINGS[Signal.CACHE_LOST].text),
+    }[cache.kept]
+    kept = {"type": "CacheKept", "status": status, "reason": reason, "message": message}
+    return [*rows, answers_condition(watched), kept]
 
 
 _ANSWERS = {

@@ -282,6 +282,9 @@ class Watcher:
             self._emit_event(
                 watched, "signal", "TrafficChanged", text, finding=bool(changes), command=command
             )
+        if changes:
+            cache = watched.state.cache.unknown("other traffic than the gate measured")
+            watched.state = replace(watched.state, cache=cache)
         watched.traffic_changes = changes
 
     def _report(self, watched: WatchedService) -> None:
