@@ -65,7 +65,9 @@ class CacheWatch:
         if loss.sound:
             loss = loss.learned(lost)
         text = "as much of users' prompts is cached as before the promotion"
-        if loss.alarm:
-            forgotten = max(wanted - pool.cached_tokens, 0.0)
+        if loss.alarm and lost <= allowance:  # the sum falls, and what was lost is still the news
+            text = self.text
+        elif loss.alarm:
+            forgotten = wanted - pool.cached_tokens
             text = f"speculation forgets {forgotten:,.0f} of {wanted:,.0f} cached tokens a request"
         return replace(self, pool=_EMPTY, loss=loss, kept=not loss.alarm, text=text)

@@ -10,6 +10,7 @@ import pytest
 from mpctl.watch.assessment import Signal
 from mpctl.watch.sentinel import Check
 from mpctl.watch.watch_policy import WatchPolicy
+from tests.simulation import caches
 from tests.simulation.drift import Change, Truth, found
 from tests.simulation.many import found_in_many
 from tests.simulation.sentinels import Life, live, sound
@@ -96,3 +97,25 @@ def test_a_fault_of_one_answer_in_ten_is_found_within_hours():
     ends = [live(Life(fault=0.1, at=7200.0), POLICY, 200_000.0, number) for number in range(20)]
     found = sorted(end.found_s / 60 for end in ends)
     assert found[10] < 90 and found[-1] < 600
+
+
+@pytest.mark.parametrize(
+    "truth",
+    [caches.Truth(), caches.Truth(lasting=0.2, changes=60.0), caches.Truth(evicted=0.05)],
+    ids=str,
+)
+def test_traffic_that_changes_loses_no_cache(truth):
+    found = caches.found_in_many(truth, POLICY, 40, DAY, 1, compare=range(2))
+    assert (found.alarms, found.compared, found.different) == (0, 2, 0)
+    assert found.known > 0.3
+
+
+@pytest.mark.parametrize(("lost", "median_s"), [(2144.0, 900), (1e9, 300)])
+def test_a_cache_that_forgets_is_found(lost, median_s):
+    """Half of the users' requests are agents', one a second on average: of the prompts 30 % or 83 % are lost."""
+    found = caches.found_in_many(
+        caches.Truth(), POLICY, 60, 2600, 2, lost=lost, at=2000, compare=range(2)
+    )
+    assert found.different == 0
+    after = np.where(found.first < 0, np.inf, found.first - 1999) * POLICY.interval_s
+    assert np.median(after) <= median_s

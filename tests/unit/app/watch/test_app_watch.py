@@ -48,6 +48,7 @@ def test_a_sound_service_is_watched_in_silence():
         "Reconciling": "False",
         "Stalled": "False",
         "AnswersRight": "True",
+        "CacheKept": "Unknown",
     }
     assert record["reference"] == "rollout-1"
     text = exposition.metrics(watcher)
