@@ -88,7 +88,9 @@ def found_in_many(
         pooled, known = pooled + int(compared.sum()), known + int(alike.sum())
         for n, watch in product.items():
             if again[n]:
-                watch = CacheWatch(watch.pool, watch.loss, watch.kept, watch.text, now + cache.COLD_S)
+                watch = CacheWatch(
+                    watch.pool, watch.loss, watch.kept, watch.text, now + cache.COLD_S
+                )
             if requests[n]:
                 use = Window(
                     ttft_count=float(requests[n]),
