@@ -238,14 +238,14 @@ def _judged(
     speculates: bool,
 ) -> tuple[State, Assessment]:
     if state.without_counters >= _OFF:
-        return replace(state, base=reading), _found(
+        return replace(state, base=reading), Assessment(
             Signal.NOT_SPECULATING, "no counters of speculation", pays=False
         )
     if len(state.restarts) >= _RESTARTS:
         count = f"{len(state.restarts)} restarts in 30 minutes"
-        return replace(state, base=reading), _found(Signal.RESTARTING, count)
+        return replace(state, base=reading), Assessment(Signal.RESTARTING, count)
     if interval.window is None:
-        return replace(state, base=reading), _found(Signal.BLIND, interval.blind)
+        return replace(state, base=reading), Assessment(Signal.BLIND, interval.blind)
     if interval.window.generation_tokens < LEAST_TOKENS:
         pooled = (
             interval.restarted
@@ -253,7 +253,7 @@ def _judged(
             or interval.seconds >= policy.interval_s * _PATIENCE
         )
         next_state = replace(state, base=reading) if pooled else state
-        return next_state, _found(
+        return next_state, Assessment(
             Signal.IDLE,
             f"{interval.window.generation_tokens:.0f} tokens in {interval.seconds:.0f} s",
         )
@@ -292,10 +292,6 @@ def _compared(
     at = state.base.at if state.base is not None else 0.0
     state = replace(state, cache=state.cache.after(policy, reference.cache, interval.window, at))
     return _by_sums(policy, state, figures, expected)
-
-
-def _found(signal: Signal, text: str, *, pays: bool | None = None) -> Assessment:
-    return Assessment(signal, text, pays)
 
 
 def _zero(reference: Reference, expected: Expected, window: Window) -> str:
@@ -339,7 +335,7 @@ def _by_sums(
 ) -> tuple[State, Assessment]:
     """The two statistical findings: slower than measured, and not worth its cost."""
     if not figures.tokens_per_step:
-        return state, _found(Signal.IDLE, "no step was counted")
+        return state, Assessment(Signal.IDLE, "no step was counted")
     fewer = math.log(expected.tokens_per_step / figures.tokens_per_step)
     costlier = 0.0
     if figures.step_ms and expected.step_ms:

@@ -2,8 +2,8 @@
 
 A drafter that reads hidden states may make an engine compute tokens again that it had kept. Hits follow the traffic
 more than anything else: longer prompts may be new, and of shorter ones the kept part may be gone. So a length that
-differs explains as many tokens as it can, and only what is lost beyond that counts. Prompts of twice or half the length
-are other traffic, of which nothing is known.
+differs explains as many tokens as it can, and twice as many new tokens as before are traffic's, too: only what is lost
+beyond both counts. Prompts of twice or half the length are other traffic, of which nothing is known.
 
 Requests are pooled, so that a quiet night is no noisier than a day. A cumulative sum finds the loss, as it finds a loss
 of speed. Two kinds of traffic with prompts of one length and other hits are not told apart by any counter.
@@ -57,8 +57,9 @@ class CacheWatch:
         if is_outside(length, [before.prompt_tokens]):
             return self.unknown("other traffic: prompts are twice or half as long as before")
         wanted = before.cached_tokens - max(before.prompt_tokens - length, 0.0)
+        new = before.prompt_tokens - before.cached_tokens
         allowance = ALLOWED * policy.cache_loss
-        lost = max((wanted - pool.cached_tokens) / length, -allowance)
+        lost = max((wanted - new - pool.cached_tokens) / length, -allowance)
         loss = self.loss.after(
             lost - allowance, allowance, SELDOM * policy.run_length, policy.cache_loss - allowance
         )

@@ -14,7 +14,7 @@ drafts are accepted. No text and no request is kept, and its size does not grow.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CacheUse, Window
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import UsersTraffic
+from mpctl.json_types import Json
 from mpctl.methods import METHODS, Spec
 from mpctl.records import Record, decode
 from mpctl.stats.confidence import Stage, mean_interval
@@ -74,6 +75,10 @@ class LoadBand:
     baseline_tokens_per_step: float = 1.0
     baseline_step_ms: float | None = None
     answer_tokens: float | None = None
+
+
+_RATES = ("tokens_per_step", "baseline_tokens_per_step")
+_MEANS = ("time_per_token_ms", "step_ms", "baseline_step_ms", "first_acceptance", "coverage")
 
 
 @dataclass(frozen=True)
@@ -301,27 +306,17 @@ def _at(bands: list[LoadBand], batch: float) -> Expected:
     if upper != lower and batch > low.batch:
         share = (batch - low.batch) / (high.batch - low.batch)
 
-    def interpolated(read: Callable[[LoadBand], float | None]) -> float | None:
-        at_low, at_high = read(low), read(high)
+    def interpolated(name: str) -> float | None:
+        at_low, at_high = (_value(getattr(band, name)) for band in (low, high))
         return None if at_low is None or at_high is None else at_low + share * (at_high - at_low)
 
-    per_step = interpolated(lambda b: b.tokens_per_step.value)
-    assert per_step is not None
-    return Expected(
-        tokens_per_step=per_step,
-        time_per_token_ms=interpolated(lambda b: _value(b.time_per_token_ms)),
-        step_ms=interpolated(lambda b: _value(b.step_ms)),
-        baseline_step_ms=interpolated(lambda b: b.baseline_step_ms),
-        baseline_tokens_per_step=interpolated(lambda b: b.baseline_tokens_per_step) or 1.0,
-        first_acceptance=interpolated(lambda b: _value(b.first_acceptance)),
-        coverage=interpolated(lambda b: _value(b.coverage)),
-        slack=max(_slack(low), _slack(high)),
-        within=batch <= bands[-1].batch * _REACH + _REACH_MORE,
-    )
+    figures: Json = {name: interpolated(name) for name in (*_RATES, *_MEANS)}
+    within = batch <= bands[-1].batch * _REACH + _REACH_MORE
+    return Expected(**figures, slack=max(_slack(low), _slack(high)), within=within)
 
 
-def _value(figure: MeanFigure | None) -> float | None:
-    return None if figure is None else figure.value
+def _value(figure: MeanFigure | float | None) -> float | None:
+    return figure.value if isinstance(figure, MeanFigure) else figure
 
 
 def _slack(band: LoadBand) -> float:
@@ -336,24 +331,20 @@ def _slack(band: LoadBand) -> float:
 def _mixed(by_class: list[Expected], weights: list[float]) -> Expected:
     """Classes of traffic by their weights: times are means, tokens per step the mean over steps."""
 
-    def mean(read: Callable[[Expected], float | None]) -> float | None:
-        values = [read(e) for e in by_class]
-        if any(v is None for v, w in zip(values, weights, strict=True) if w):
-            return None
-        return math.fsum(v * w for v, w in zip(values, weights, strict=True) if v is not None)
+    weighted = [(e, w) for e, w in zip(by_class, weights, strict=True) if w]
 
-    steps = mean(lambda e: 1.0 / e.tokens_per_step)
-    base_steps = mean(lambda e: 1.0 / e.baseline_tokens_per_step)
+    def mean(name: str, power: int = 1) -> float | None:
+        values = [(getattr(e, name), w) for e, w in weighted]
+        if any(v is None for v, _ in values):
+            return None
+        return math.fsum(v**power * w for v, w in values)
+
+    figures: Json = {name: mean(name) for name in _MEANS}
+    figures |= {name: 1.0 / (mean(name, -1) or 1.0) for name in _RATES}
     return Expected(
-        tokens_per_step=1.0 / steps if steps else 1.0,
-        time_per_token_ms=mean(lambda e: e.time_per_token_ms),
-        step_ms=mean(lambda e: e.step_ms),
-        baseline_step_ms=mean(lambda e: e.baseline_step_ms),
-        baseline_tokens_per_step=1.0 / base_steps if base_steps else 1.0,
-        first_acceptance=mean(lambda e: e.first_acceptance),
-        coverage=mean(lambda e: e.coverage),
-        slack=max(e.slack for e, w in zip(by_class, weights, strict=True) if w),
-        within=all(e.within for e, w in zip(by_class, weights, strict=True) if w),
+        **figures,
+        slack=max(e.slack for e, _ in weighted),
+        within=all(e.within for e, _ in weighted),
     )
 
 

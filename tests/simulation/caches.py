@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,25 +37,32 @@ class Truth:
     the logarithm of a mix's lengths, over ``memory`` windows; ``changes``: of the traffic, in a month; ``evicted``: most
     of the kept tokens at the peak; ``peak``: requests per second at noon; ``restarts``: chance per window."""
 
-    agents: float = 0.5
-    swing: float = 0.2
-    lasting: float = 0.1
-    memory: float = 12.0
-    changes: float = 0.0
-    evicted: float = 0.0
-    peak: float = 2.0
-    restarts: float = 1e-5
+    agents: float | Array = 0.5
+    swing: float | Array = 0.2
+    lasting: float | Array = 0.1
+    memory: float | Array = 12.0
+    changes: float | Array = 0.0
+    evicted: float | Array = 0.0
+    peak: float | Array = 2.0
+    restarts: float | Array = 1e-5
+
+    @classmethod
+    def of_each(cls, kinds: Sequence[Truth], each: int) -> Truth:
+        """``each`` services of every kind, in this order."""
+        return cls(
+            **{f.name: np.repeat([getattr(k, f.name) for k in kinds], each) for f in fields(cls)}
+        )
 
 
 @dataclass
 class Found:
-    """``first``: the window in which each service's first alarm began, -1 without; ``alarms``: that began; ``known``:
-    share of the comparisons that could be made; ``compared``: services that the product's function judged, too;
+    """``first``: the window in which each service's first alarm began, -1 without; ``alarms``: of each that began;
+    ``known``: share of the comparisons that could be made; ``compared``: services that the product's function judged, too;
     ``different``: those with another result."""
 
     first: NDArray[np.int64]
-    alarms: int = 0
-    known: float = 0.0
+    alarms: NDArray[np.int64]
+    known: Array
     compared: int = 0
     different: int = 0
     product: dict[int, CacheWatch] = field(default_factory=dict)
@@ -77,15 +84,16 @@ def found_in_many(
     judge = _Many(policy, traffic.before, services)
     product = {n: CacheWatch(warm_at=cache.COLD_S) for n in compare}
     firsts = dict.fromkeys(compare, -1)
-    found = Found(np.full(services, -1), product=product)
-    pooled = known = 0
+    zero = np.zeros(services)
+    found = Found(np.full(services, -1), zero.astype(int), zero, product=product)
+    pooled, known = zero, zero
     for number in range(windows):
         now = number * policy.interval_s
         requests, asked, held, again = traffic.window(number, lost if number >= at else 0.0)
         new, compared, alike = judge.after(requests, asked, held, again, now)
-        found.alarms += int(new.sum())
+        found.alarms = found.alarms + new
         found.first = np.where(new & (found.first < 0) & (number >= at), number, found.first)
-        pooled, known = pooled + int(compared.sum()), known + int(alike.sum())
+        pooled, known = pooled + compared, known + alike
         for n, watch in product.items():
             if again[n]:
                 watch = CacheWatch(
@@ -101,7 +109,7 @@ def found_in_many(
             if watch.loss.alarm and firsts[n] < 0 and number >= at:
                 firsts[n] = number
             product[n] = watch
-    found.known = known / max(pooled, 1)
+    found.known = known / np.maximum(pooled, 1)
     found.compared = len(product)
     found.different = sum(firsts[n] != found.first[n] for n in product)
     return found
@@ -115,14 +123,17 @@ class _Traffic:
     ) -> None:
         self._truth, self._rng, self._interval_s, self._count = truth, rng, interval_s, services
         self._phase, self._mix = rng.random(services), np.zeros(services)
-        self._share = np.full(services, truth.agents)
+        self._share = np.ones(services) * truth.agents
         self._length, self._new = np.ones(services), np.full(services, NEW)
         self._filled_at = np.full(services, -math.inf)
-        agents = truth.agents * AGENT + (1 - truth.agents) * CHAT
-        kept = truth.agents * (AGENT - NEW) + (1 - truth.agents) * SYSTEM
+        agents = self._share * AGENT + (1 - self._share) * CHAT
+        kept = self._share * (AGENT - NEW) + (1 - self._share) * SYSTEM
         kept *= 1.0 - truth.evicted / 2
-        self.before = (np.full(services, agents), np.full(services, kept))
-        self.uses = [CacheUse(1000.0, 1000.0 * agents, 1000.0 * kept)] * services
+        self.before = (agents, kept)
+        self.uses = [
+            CacheUse(1000.0, 1000.0 * float(a), 1000.0 * float(k))
+            for a, k in zip(agents, kept, strict=True)
+        ]
 
     def window(self, number: int, lost: float) -> tuple[Array, Array, Array, NDArray[np.bool_]]:
         """Requests, tokens of their prompts, and those kept; which engines started anew."""
@@ -135,8 +146,8 @@ class _Traffic:
             self._new = np.where(change, NEW * np.exp(rng.uniform(-0.5, 0.5, count)), self._new)
         again = rng.random(count) < truth.restarts
         self._filled_at = np.where(again, at + 300.0, self._filled_at)
-        keep = math.exp(-1.0 / truth.memory)
-        fresh = truth.lasting * math.sqrt(1.0 - keep * keep)
+        keep = np.exp(-1.0 / np.asarray(truth.memory))
+        fresh = truth.lasting * np.sqrt(1.0 - keep * keep)
         self._mix = keep * self._mix + rng.normal(0.0, fresh, count)
         day = 0.5 - 0.5 * np.cos(2.0 * math.pi * (at / 86400.0 + self._phase))
         share = np.clip(self._share + truth.swing * (day - 0.5) + self._mix, 0.0, 1.0)
@@ -183,7 +194,7 @@ class _Many:
         judged = full & ~outside
         allowance = detect.ALLOWED * self.policy.cache_loss
         wanted = cached - np.maximum(prompt - length, 0.0)
-        lost = np.maximum((wanted - kept) / np.maximum(length, 1.0), -allowance)
+        lost = np.maximum((wanted - (prompt - cached) - kept) / np.maximum(length, 1.0), -allowance)
         limit = _limit(
             self.noise,
             allowance,
