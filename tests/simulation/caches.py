@@ -33,7 +33,7 @@ NEW = 450.0  # tokens of an agent's prompt that were never sent
 
 @dataclass(frozen=True)
 class Truth:
-    """``agents``: their share of the requests, ``swing``: how far it moves in a day; ``lasting``: standard deviation of
+    """``agents``: their share of the requests, ``swing``: how far it moves in a day; ``lasting``: deviation of
     the logarithm of a mix's lengths, over ``memory`` windows; ``changes``: of the traffic, in a month; ``evicted``: most
     of the kept tokens at the peak; ``peak``: requests per second at noon; ``restarts``: chance per window."""
 
@@ -56,7 +56,7 @@ class Truth:
 
 @dataclass
 class Found:
-    """``first``: the window in which each service's first alarm began, -1 without; ``alarms``: of each that began;
+    """``first``: the window in which each service's first alarm began, -1 without; ``alarms``: of each;
     ``known``: share of the comparisons that could be made; ``compared``: services that the product's function judged, too;
     ``different``: those with another result."""
 
@@ -94,7 +94,8 @@ def found_in_many(
         found.alarms = found.alarms + new
         found.first = np.where(new & (found.first < 0) & (number >= at), number, found.first)
         pooled, known = pooled + compared, known + alike
-        for n, watch in product.items():
+        for n in product:
+            watch = product[n]
             if again[n]:
                 watch = CacheWatch(
                     watch.pool, watch.loss, watch.kept, watch.text, now + cache.COLD_S
@@ -185,7 +186,7 @@ class _Many:
         self.warm_at = np.where(again, now + cache.COLD_S, self.warm_at)
         seen = requests > 0
         cold = seen & (now < self.warm_at)
-        self.pool = np.where(seen & ~cold, self.pool + (requests, asked, held), self.pool)
+        self.pool = np.where(seen & ~cold, self.pool + np.stack((requests, asked, held)), self.pool)
         full = seen & ~cold & (self.pool[0] >= cache.POOLED)
         number = np.maximum(self.pool[0], 1.0)
         length, kept = self.pool[1] / number, self.pool[2] / number

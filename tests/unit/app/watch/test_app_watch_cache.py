@@ -32,7 +32,8 @@ class Caching(Engine):
         return EngineCounters({"engine": counters}, {}, 1)
 
 
-def service(policy, cache=CacheUse(1000.0, 2_300_000.0, 2_100_000.0)):
+def service(policy):
+    cache = CacheUse(1000.0, 2_300_000.0, 2_100_000.0)
     session = promoted(engine=Caching())
     reference = Reference.from_record(session.store.load("rollout-1", RECORD))
     session.store.save_all("rollout-1", {RECORD: replace(reference, cache=cache).to_record()})
