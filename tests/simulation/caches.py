@@ -34,8 +34,8 @@ NEW = 450.0  # tokens of an agent's prompt that were never sent
 @dataclass(frozen=True)
 class Truth:
     """``agents``: their share of the requests, ``swing``: how far it moves in a day; ``lasting``: deviation of
-    the logarithm of a mix's lengths, over ``memory`` windows; ``changes``: of the traffic, in a month; ``evicted``: most
-    of the kept tokens at the peak; ``peak``: requests per second at noon; ``restarts``: chance per window."""
+    the logarithm of a mix's lengths, over ``memory`` windows; ``changes``: of the traffic, in a month; ``evicted``:
+    most of the kept tokens at the peak; ``peak``: requests per second at noon; ``restarts``: chance per window."""
 
     agents: float | Array = 0.5
     swing: float | Array = 0.2
@@ -57,7 +57,7 @@ class Truth:
 @dataclass
 class Found:
     """``first``: the window in which each service's first alarm began, -1 without; ``alarms``: of each;
-    ``known``: share of the comparisons that could be made; ``compared``: services that the product's function judged, too;
+    ``known``: share of the comparisons that could be made; ``compared``: services that the product judged as well;
     ``different``: those with another result."""
 
     first: NDArray[np.int64]
@@ -94,8 +94,8 @@ def found_in_many(
         found.alarms = found.alarms + new
         found.first = np.where(new & (found.first < 0) & (number >= at), number, found.first)
         pooled, known = pooled + compared, known + alike
-        for n in product:
-            watch = product[n]
+        for n, now_judged in list(product.items()):
+            watch = now_judged
             if again[n]:
                 watch = CacheWatch(
                     watch.pool, watch.loss, watch.kept, watch.text, now + cache.COLD_S
