@@ -136,8 +136,8 @@ def conditions(watched: WatchedService) -> list[dict[str, str]]:
         True: ("True", "Kept", cache.text),
         False: ("False", "CacheLost", MEANINGS[Signal.CACHE_LOST].text),
     }[cache.kept]
-    kept = {"type": "CacheKept", "status": status, "reason": reason, "message": message}
-    return [*rows, answers_condition(watched), kept]
+    of_cache = {"type": "CacheKept", "status": status, "reason": reason, "message": message}
+    return [*rows, answers_condition(watched), of_cache]
 
 
 _ANSWERS = {
