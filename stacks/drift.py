@@ -54,7 +54,7 @@ def synthesise(folder: Path, environ: Mapping[str, str]) -> list[Path]:
 def run_terraform(
     terraform: str, folder: Path, environ: Mapping[str, str], *arguments: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run one command of Terraform in *folder*, in words for programs."""
+    """Run one command of Terraform in *folder*, without its hints for people and its check for a newer version."""
     return subprocess.run(
         [terraform, *arguments],
         cwd=folder,
