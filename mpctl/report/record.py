@@ -17,6 +17,7 @@ from mpctl.records import encode
 from mpctl.report.values import CellReport, Deciding, Report
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Plan
+from mpctl.rollout.steps.confirm import Confirmation
 
 
 def report_record(report: Report) -> Json:
@@ -84,6 +85,7 @@ def operation_record(
             "detail": operation.detail,
             "steps": list(operation.done),
             "step": operation.begun or None,
+            "secondStart": _rounded(_json(operation.result("confirm", Confirmation))),
             **measurement_record(cells, verdict, deciding),
         },
     }

@@ -19,6 +19,7 @@ from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.steps.answers import ask_and_wait, ask_baseline, compare_answers, compare_starts
 from mpctl.rollout.steps.baseline import pin, record_baseline, unpin
 from mpctl.rollout.steps.candidate import start, start_copy, switch, wait_copy_ready, wait_ready
+from mpctl.rollout.steps.confirm import confirm
 from mpctl.rollout.steps.measure import (
     check_match,
     judge,
@@ -64,12 +65,15 @@ _Rows = Iterable[tuple[object, Step]]  # a step where the first is true
 
 _RECORD = Step("record", record_baseline, changes=False)
 _READY = Step("ready", wait_ready, changes=False)
+_ASKED_READY = Step("ready", ask_and_wait, changes=False)
 _SETTLE = Step("settle", settle, changes=False)
 _ANSWERS_AGAIN = Step("answers-again", compare_starts, changes=False)
+_CONFIRM = Step("confirm", confirm, changes=False)
 _VERIFY = Step("verify", verify, changes=False)
 _PIN, _UNPIN = Step("pin", pin), Step("unpin", unpin, once=True)
 _START, _SWITCH = Step("start", start), Step("switch", switch)
 _UNSHIFT, _RETIRE = Step("unshift", unshift), Step("retire", retire)
+_KEEP = Step("keep-baseline", keep_baseline)
 _MEASURES = {
     Placement.SERVICE: measure_alternating,
     Placement.PAIR: measure_alternating,
@@ -89,6 +93,7 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     answers = plan.fidelity != OFF
     side_by_side, placement = plan.strategy is Strategy.SIDE_BY_SIDE, plan.users.placement
     pair = side_by_side and placement is Placement.PAIR
+    replaced = side_by_side and replaces_pods  # another start serves than the one that is measured
     on_users = side_by_side and plan.traffic.reaches_candidate
     asks_meanwhile = (
         answers and side_by_side and placement is Placement.SERVICE
@@ -96,9 +101,7 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     # A promotion that replaces the pods needs no candidate; the last turn may have been the baseline's.
     again = side_by_side and placement is Placement.TURNS and (on_users or not replaces_pods)
     # Where pods are replaced, the baseline is gone by then and started again; elsewhere it simply is not stopped.
-    retained = (
-        side_by_side and replaces_pods and (plan.keep_baseline or plan.bake.restarts_baseline)
-    )
+    retained = replaced and (plan.keep_baseline or plan.bake.restarts_baseline)
     baked = (
         side_by_side
         and bool(plan.bake.seconds)
@@ -113,8 +116,7 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     yield pair, Step("start-copy", start_copy)
     yield side_by_side, _START
     yield pair, Step("ready-copy", wait_copy_ready)
-    yield asks_meanwhile, Step("ready", ask_and_wait, changes=False)
-    yield not asks_meanwhile, _READY
+    yield True, _ASKED_READY if asks_meanwhile else _READY
     yield plan.draft, Step("match", check_match)
     yield answers, Step("answers", compare_answers, changes=False)
     yield not side_by_side, Step("measure-candidate", measure_candidate)
@@ -130,10 +132,11 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     yield side_by_side and plan.route and (on_users or placement.users_set_load), _UNSHIFT
     yield True, Step("promote", promote)
     yield replaces_pods, _SETTLE
-    yield side_by_side and replaces_pods and answers, _ANSWERS_AGAIN
+    yield replaced and answers, _ANSWERS_AGAIN
     yield True, Step("record-promoted", record_promoted, changes=False)
     yield side_by_side and not (retained or baked), _RETIRE
-    yield retained, Step("keep-baseline", keep_baseline)
+    yield retained, _KEEP
+    yield (again or replaced) and not placement.users_set_load, _CONFIRM
     yield plan.scaling, _UNPIN
     yield True, _VERIFY
     yield plan.bake.seconds, Step("bake", bake)

@@ -34,6 +34,8 @@ def test_rollout_promotes_and_rollback_restores_the_service_exactly(
     before = live(namespace)
     done = mpctl("rollout", "--spec", "ngram", "--load", load, "--policy", str(policy), *QUICK)
     assert "promoted: service" in done.stderr
+    assert "another start, is slower" not in done.stderr
+    assert "another start, is " in done.stderr
     assert namespace.jobs_made() == (load == "job")
     (argv,) = namespace.argv()
     assert any(word.startswith(NGRAM) for word in argv)
@@ -57,6 +59,23 @@ def test_rollout_promotes_and_rollback_restores_the_service_exactly(
     endings = [op["ending"] for op in mpctl.json("history")["operations"]]
     assert endings == ["promoted", "rolled back"]
     assert mpctl("history", "--revision", "1", "-o", "yaml").stdout == before
+
+
+def test_a_promotion_whose_second_start_is_slower_stands_and_is_named(
+    cluster, namespace, mpctl, tmp_path
+):
+    def of_start(pod):
+        measured = "candidate" in pod["metadata"]["name"]
+        return {"script": STEADY if measured else STEADY | {"slow": 1.6}}
+
+    cluster.pods.rule(of_start)
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    namespace.deploy(CONTAINERS)
+    done = mpctl("rollout", "--spec", "ngram", "--policy", str(policy), *QUICK)
+    assert "promoted: service" in done.stderr
+    assert "another start, is slower than the candidate that was measured" in done.stderr
+    assert "mpctl restart demo" in done.stdout
 
 
 def test_a_rejected_candidate_leaves_the_service_unchanged(cluster, namespace, mpctl):

@@ -38,6 +38,7 @@ REACHED = {
             "step settle",
             "step record-promoted",
             "step keep-baseline",
+            "step confirm",
             "step unpin",
         ),
         *(

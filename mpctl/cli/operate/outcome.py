@@ -14,6 +14,7 @@ from mpctl.report import deciding, operation_record, plan_record
 from mpctl.report.values import Deciding
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
+from mpctl.rollout.steps.confirm import Confirmation
 from mpctl.rollout.steps.promote import RetentionResult
 
 
@@ -87,8 +88,8 @@ def outcome_text(
 
 
 def summary_rows(outcome: OperationOutcome) -> Iterator[list[str]]:
-    """Five rows: the verdict, both ratios with their confidence intervals, what was drafted, what serves now, how to
-    roll back."""
+    """Rows: the verdict, both ratios with their confidence intervals, what was drafted, what serves now and how it
+    compares with what was measured where it is another start, how to roll back."""
     assert outcome.verdict is not None
     plan, promoted = (
         outcome.plan,
@@ -108,6 +109,8 @@ def summary_rows(outcome: OperationOutcome) -> Iterator[list[str]]:
         "serves now",
         plan.spec_text if promoted else f"{plan.baseline_text}, as before the rollout",
     ]
+    if outcome.operation and (start := outcome.operation.result("confirm", Confirmation)):
+        yield ["second start", start.text]
     yield [
         "roll back",
         outcome.command("rollback") if promoted else "not needed: the service is unchanged",

@@ -62,11 +62,13 @@ def records_of(context: Context, operation: Operation) -> MeasurementRecords:
     return MeasurementRecords.of(operation, workload_of(context, operation), context.store)
 
 
-def engines_of(context: Context, operation: Operation) -> ArmEngines:
-    """The engines of an operation's arms, which run side by side."""
+def engines_of(
+    context: Context, operation: Operation, *, baseline: Arm | None = None
+) -> ArmEngines:
+    """The engines of an operation's arms, which run side by side. ``baseline``: another one than the measured."""
     plan, records = operation.plan, records_of(context, operation)
     arms = {
-        BASELINE: (plan.measured_baseline, plan.baseline_spec),
+        BASELINE: (baseline or plan.measured_baseline, plan.baseline_spec),
         CANDIDATE: (plan.arm, plan.spec),
     }
 

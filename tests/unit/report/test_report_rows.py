@@ -240,6 +240,7 @@ def test_the_record_of_an_operation():
         "detail": "",
         "steps": ["record", "start"],
         "step": "ready",
+        "secondStart": None,
         "gate": None,
         "cells": [],
     }

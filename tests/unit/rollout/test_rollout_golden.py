@@ -47,6 +47,7 @@ from mpctl.watch.reference import Reference
 
 GOLDEN = Path(__file__).parent / "golden"
 FIGURES = re.compile(r", [\d.]+% CI .*")  # and the reasons after the first
+LATER_STEPS = {"confirm": "unpin"}
 GONE_RULES = {"TPOT p99", "TTFT p99", "E2E p99", "coverage"}
 
 
@@ -214,6 +215,15 @@ def without_gone_limits(plan):
     return {**plan, "policy": limits}
 
 
+def without_later_steps(ledger):
+    """The entries that an older version writes of these; by the name of a step that it lacks, the step after it."""
+    entries = [entry for entry in ledger if entry["step"] not in LATER_STEPS]
+    return [
+        {**entry, "seq": number, "then": LATER_STEPS.get(entry["then"], entry["then"])}
+        for number, entry in enumerate(entries, start=1)
+    ]
+
+
 @pytest.mark.parametrize("journey", JOURNEYS)
 def test_an_operation_leaves_what_it_always_left(journey):
     now = stored(JOURNEYS[journey]())
@@ -222,7 +232,8 @@ def test_an_operation_leaves_what_it_always_left(journey):
         without_figures([list(map(without_chain, ledger)), *others])
         for ledger, *others in (now, golden)
     )
-    assert without_later_fields(list(now), list(golden)) == list(golden)
+    now[0] = without_later_steps(now[0])
+    assert without_later_fields(now, golden) == golden
 
 
 @pytest.mark.parametrize("journey", JOURNEYS)
