@@ -15,11 +15,14 @@ from mpctl.experiment.block import StreamedRequest
 
 class PrefixCache:
     """The cache of one engine under one salt. ``unit``: tokens that it keeps or forgets together: its block, or for a
-    model with other layers than attention the block that all of them share (vLLM's ``find_longest_cache_hit``)."""
+    model with other layers than attention the block that all of them share (vLLM's ``find_longest_cache_hit``).
+    ``sparse``: those layers keep their state only where a prompt ended, and where one was seen to leave another (vLLM's
+    ``prefix_cache_retention_interval`` 0); it is found only there."""
 
-    def __init__(self, unit: int) -> None:
+    def __init__(self, unit: int, *, sparse: bool = False) -> None:
         self._unit = unit
         self._known: set[int] = set()
+        self._resumable: set[int] = set() if sparse else self._known
 
     def hits(self, requests: Iterable[StreamedRequest]) -> int | None:
         """Return the tokens of prompts that the cache holds, each sent when those before it were answered; None where
@@ -30,13 +33,13 @@ class PrefixCache:
     def _hit(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
         if not prompt:
             return None
+        # The last token of a prompt is always computed.
         units, usable = self._units((*prompt, *answer)), (len(prompt) - 1) // self._unit
-        held = itertools.takewhile(
-            self._known.__contains__, units[:usable]
-        )  # the last token is always computed
-        count = len(list(held))
+        shared = list(itertools.takewhile(self._known.__contains__, units[:usable]))
+        resumed = [end for end, unit in enumerate(shared, 1) if unit in self._resumable]
+        self._resumable.update(shared[-1:], units[:usable][-1:])
         self._known.update(units)
-        return count * self._unit
+        return max(resumed, default=0) * self._unit
 
     def _units(self, ids: tuple[int, ...]) -> list[int]:
         """A name for each whole unit, which depends on everything before it."""

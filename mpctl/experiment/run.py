@@ -48,6 +48,7 @@ class ArmConditions(Record):
     draft_digest: str = ""  # as model_digest, of the draft
     image: str = ""  # of the engine's container, with its digest as the node runs it
     cache_unit: int | None = None  # tokens that its prefix cache keeps or forgets together
+    cache_sparse: bool = False  # and where prompts end only
     started: str = ""  # RFC 3339 time at which its process started, "" where unknown
     cache_use: CacheUse | None = None  # by the process before the measurement, None where unknown
 

@@ -99,8 +99,12 @@ _COMPLETION_S = 120.0  # of four tokens, also on a busy engine
 _READ_LOG = "read the engine's log"
 _CACHE = re.compile(r"^vllm:cache_config_info\{(.*)\}", re.MULTILINE)
 _NUMBERED = re.compile(r'(\w+)="(\d+)"')
-# A hit is a multiple of each of them, whichever layers the model has (vLLM 0.32).
-_UNITS = ("block_size", "mamba_block_size", "cache_hit_alignment_tokens")
+# A hit is a multiple of each of them, whichever layers the model has, unless a finer unit is named (vLLM 0.32).
+_UNITS = ("block_size", "mamba_block_size")
+_FINE = ("cache_hit_alignment_tokens", "prefix_match_unit")
+# Layers other than attention keep their state where prompts end. Each label is of vLLM 0.32; without one of them more is
+# expected than such a model keeps.
+_SPARSE = ('mamba_cache_mode="align"', 'prefix_cache_retention_interval="0"')
 
 
 class HttpMeter:
@@ -178,7 +182,9 @@ class HttpMeter:
         metrics = _metrics(endpoint)
         line = _CACHE.search(metrics)
         # What the configuration of the engine's KV cache says in whole numbers, by name.
-        cache = {name: int(value) for name, value in _NUMBERED.findall(line[1] if line else "")}
+        labels = line[1] if line else ""
+        cache = {name: int(value) for name, value in _NUMBERED.findall(labels)}
+        fine = next((cache[name] for name in _FINE if name in cache), None)
         counters, here = Counters.parse(metrics), is_here(endpoint) and not self._forwarded
         return EngineFacts(
             engine_version=release_of(endpoint),
@@ -189,7 +195,8 @@ class HttpMeter:
             served_tokens=counters.generation_tokens,
             context_tokens=context if isinstance(context, int) else None,
             draft_digest=model_digest(draft, self._cwd) if draft and here else "",
-            cache_unit=max((cache[name] for name in _UNITS if name in cache), default=None),
+            cache_unit=fine or max((cache[name] for name in _UNITS if name in cache), default=None),
+            cache_sparse=fine is None and all(label in labels for label in _SPARSE),
             started=counters.started_at,
             cache_use=counters.cache_use,
         )

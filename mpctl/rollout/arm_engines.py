@@ -98,6 +98,7 @@ class ArmEngines:
             or str((engine.spec and engine.spec.settings.get("revision")) or ""),
             image=engine.image,
             cache_unit=facts.cache_unit,
+            cache_sparse=facts.cache_sparse and _keeps_ends(engine.spec),
             started=facts.started,
             cache_use=facts.cache_use,
         )
@@ -174,9 +175,11 @@ class ArmEngines:
         unit = None if conditions is None else conditions.cache_unit
         order = LoadOrder(prompts, cell, limit, key, salt, ids or bool(unit))
         sent = self.meter.send(endpoint, order)
-        if not unit:
+        if conditions is None or not unit:
             return sent
-        cache = self._caches.setdefault((self.engine_of(arm).engine, salt), PrefixCache(unit))
+        cache = self._caches.setdefault(
+            (self.engine_of(arm).engine, salt), PrefixCache(unit, sparse=conditions.cache_sparse)
+        )
         return replace(sent, expected_hits=cache.hits(sent.result.requests))
 
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
@@ -194,6 +197,14 @@ class ArmEngines:
             self._send(arm, workload.warmup_prompts(cell), cell, "", self.salt(arm), ids=False)
             self._warm.add((cell, arm, engine))
         return endpoint
+
+
+def _keeps_ends(spec: Spec | None) -> bool:
+    """Return whether an engine with sparse states keeps those where prompts end: a draft that reads the states of the
+    prompt has them kept one unit earlier."""
+    return spec is not None and (
+        spec.is_none or (spec.known is not None and not spec.known.prompt_states)
+    )
 
 
 def why_unscorable(spec: Spec | None, argv: Sequence[str], *, adapters: bool = False) -> str:
