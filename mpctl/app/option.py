@@ -41,13 +41,14 @@ class Option:
         return next(flag for flag in self.flags if flag.startswith("--")).split("/")[0]
 
     def unused(self) -> Any:
-        """The value of a field whose option nobody uses: its default, () for a repeatable one, False for a flag."""
+        """The value of a field whose option nobody uses: its default, () for a repeatable one, False for a flag that
+        has no opposite."""
         default = self.settings.get("default")
         if default is not None:
             return self.type.parse(default) if hasattr(self.type, "parse") else default
         if self.settings.get("multiple"):
             return ()
-        return False if self.type is bool else None
+        return False if self.type is bool and "/" not in self.flags[0] else None
 
 
 def option(*flags: str, unused: Any = None, **settings: Any) -> Any:

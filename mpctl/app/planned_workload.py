@@ -12,7 +12,13 @@ from mpctl.app.console import Console
 from mpctl.app.files import read_file
 from mpctl.app.requests import MeasurementRequest
 from mpctl.errors import InputError, MpctlError
-from mpctl.experiment.prompt_files import BUILT_IN, built_in_prompts, read_classes, read_prompts
+from mpctl.experiment.prompt_files import (
+    BUILT_IN,
+    CONVERSATIONS,
+    built_in_prompts,
+    read_classes,
+    read_prompts,
+)
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.platform.state_files import part_of_path, read_json, state_root, write_json
 
@@ -26,9 +32,18 @@ def read_workload(request: MeasurementRequest) -> Workload:
     Raises:
         InputError: an option or a file cannot be used, or there are too few distinct prompts.
     """
-    traffic = tuple(kind for text in request.prompts for kind in read_classes_of(text))
+    named = request.prompts or (CONVERSATIONS if request.warm else BUILT_IN[0],)
+    traffic = tuple(kind for text in named for kind in read_classes_of(text))
+    if request.warm and all(kind == kind.single_turns() for kind in traffic):
+        raise InputError(
+            f"no prompt of {', '.join(kind.name for kind in traffic)} continues another one",
+            field="--warm",
+            hint=f"give a log of whole conversations, or --prompts {CONVERSATIONS}",
+        )
+    if request.warm is False:
+        traffic = tuple(kind.single_turns() for kind in traffic)
     planned = Workload(
-        traffic=traffic or (read_traffic(BUILT_IN[0]),),
+        traffic=traffic,
         repeats=request.rounds or 1,
         requests=request.requests,
         concurrency=request.concurrency or (() if request.requests_per_s else (1,)),

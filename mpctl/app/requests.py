@@ -216,6 +216,12 @@ class MeasurementRequest:
         metavar="[NAME=]FILE|@FILE|SET[:SHARE]",
         help="JSONL file, or edits (default), rag, chat, math, fresh; @FILE: its categories; repeatable.",
     )
+    warm: bool | None = _measurement(
+        "--warm/--no-warm",
+        type=bool,
+        default=None,
+        help="Conversations turn by turn, as the prefix cache has them, or one turn of each.",
+    )
     contexts: tuple[int, ...] = _measurement(
         "--contexts",
         type=Contexts(),

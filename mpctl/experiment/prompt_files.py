@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import resources
+from itertools import accumulate
 from typing import Any
 
 from mpctl import bounded
@@ -617,6 +618,24 @@ def asks_for_more_than_a_text(prompt: Prompt) -> bool:
     """Return whether a request brings tools, a form of the answer or several messages."""
     body = body_of(prompt)
     return len(body["messages"]) > 1 or "tools" in body or has_grammar(body)
+
+
+def conversations_of(prompts: Iterable[Prompt]) -> list[list[Prompt]]:
+    """The prompts by conversation: one that begins with all messages of an earlier one is a later turn of it."""
+    every: list[list[Prompt]] = []
+    by_messages: dict[int, list[Prompt]] = {}
+    for prompt in prompts:
+        texts = (json.dumps(message, sort_keys=True) for message in body_of(prompt)["messages"])
+        # A name for each beginning of the messages, which depends on all of them.
+        *beginnings, whole = accumulate(texts, lambda before, text: hash((before, text)), initial=0)
+        turns = next(
+            (by_messages[name] for name in reversed(beginnings) if name in by_messages), None
+        )
+        if turns is None:
+            every.append(turns := [])
+        turns.append(prompt)
+        by_messages[whole] = turns
+    return every
 
 
 CONVERSATIONS = "conversations"

@@ -23,7 +23,7 @@ from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell, check_traffic
-from mpctl.experiment.prompt_files import Prompt, text_of
+from mpctl.experiment.prompt_files import Prompt, conversations_of, text_of
 from mpctl.experiment.variants import Variant
 from mpctl.json_types import Json
 from mpctl.records import Record, encode, form
@@ -90,10 +90,20 @@ class Traffic:
         """The share of prompts, 0..1, that share most of their sequences of words with an earlier one."""
         return share_alike(self.prompts) if self.stored is None else self.stored.alike
 
+    def single_turns(self) -> Traffic:
+        """The class with one turn of each conversation, of the first its first, of the second its second: no prompt
+        continues another."""
+        every = enumerate(conversations_of(self.prompts))
+        return replace(self, prompts=tuple(turns[n % len(turns)] for n, turns in every))
+
     def with_prompts(self, prompts: tuple[Prompt, ...]) -> Traffic:
-        """The class with its prompts; the same class where ``prompts`` are others than those that were recorded."""
-        filled_in = replace(self, prompts=prompts, stored=None)
-        return filled_in if filled_in.digest() == self.digest() else self
+        """The class with its prompts, one turn of each conversation where those were recorded; the same class where
+        ``prompts`` are others than the recorded."""
+        whole = replace(self, prompts=prompts, stored=None)
+        choices = (
+            choice for choice in (whole, whole.single_turns()) if choice.digest() == self.digest()
+        )
+        return next(choices, self)
 
     def without_prompts(self) -> Traffic:
         """The class as a record keeps it."""

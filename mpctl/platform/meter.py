@@ -102,8 +102,8 @@ _NUMBERED = re.compile(r'(\w+)="(\d+)"')
 # A hit is a multiple of each of them, whichever layers the model has, unless a finer unit is named (vLLM 0.32).
 _UNITS = ("block_size", "mamba_block_size")
 _FINE = ("cache_hit_alignment_tokens", "prefix_match_unit")
-# Layers other than attention keep their state where prompts end. Each label is of vLLM 0.32; without one of them more is
-# expected than such a model keeps.
+# Layers other than attention keep their state where prompts end. The labels are of vLLM 0.32; without one of them more
+# is expected than such a model keeps.
 _SPARSE = ('mamba_cache_mode="align"', 'prefix_cache_retention_interval="0"')
 
 

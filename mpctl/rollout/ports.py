@@ -147,8 +147,8 @@ class EngineFacts:
     model's name; ``model_digest``: hex, of the model's files (a revision where there are none here);
     ``draft_digest``: the same of the draft; ``kv_pool_tokens``: tokens the KV cache holds; ``served_tokens``: generated
     since the process started; ``context_tokens``: longest request with its answer; ``cache_unit``: tokens that the
-    prefix cache keeps together; ``cache_sparse``: where prompts end only; ``started``: RFC 3339 time of the process; ``cache_use``: what its prefix cache held
-    since then.
+    prefix cache keeps together; ``cache_sparse``: where prompts end only; ``started``: RFC 3339 time of the process;
+    ``cache_use``: what its prefix cache held since then.
     """
 
     engine_version: str = ""

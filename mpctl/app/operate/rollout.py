@@ -174,7 +174,7 @@ def _with_users_prompts(session: Session, request: RolloutRequest) -> RolloutReq
     """The request with conversations where it names no prompts, the method drafts from hidden states, which may cost
     hits of the prefix cache, and the service's users have many. An unfinished rollout has chosen already."""
     measurement, method = request.measurement, METHODS.get(request.speculation.method)
-    named = measurement.prompts or asks_for_variants(measurement)
+    named = measurement.prompts or measurement.warm is not None or asks_for_variants(measurement)
     if named or method is None or not method.prompt_states:
         return request
     unfinished = unfinished_operation(session.store.entries())

@@ -64,6 +64,7 @@ def spoken(session, spec, hits, **measurement):
         ("eagle3", 190, {}, ()),  # few hits
         ("ngram", 630, {}, ()),  # reads no hidden states, which is what costs hits
         ("eagle3", 630, {"prompts": ("edits",)}, ("edits",)),
+        ("eagle3", 630, {"warm": False}, ()),
     ],
 )
 def test_users_who_live_from_the_cache_are_measured_by_conversations(

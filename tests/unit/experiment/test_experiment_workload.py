@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.prompt_files import Prompts, read_prompts
+from mpctl.experiment.prompt_files import Prompts, body_of, conversations_of, read_prompts
 from mpctl.experiment.workload import Traffic, Workload, round_order
 
 few = settings(max_examples=60, deadline=None)
@@ -297,3 +297,43 @@ def test_a_line_that_cannot_be_used_is_named(line, message):
 def test_a_file_without_prompts_is_refused(text):
     with pytest.raises(InputError, match=r"^f\.jsonl: holds no prompts"):
         read_prompts(text, file="f.jsonl")
+
+
+def conversations(*lengths):
+    """The prompts of conversations with so many turns each, as they are read."""
+    lines = [
+        json.dumps(
+            {
+                "conversation": [
+                    {"role": role, "content": f"{number}.{turn}"}
+                    for turn in range(length)
+                    for role in ("user", "assistant")
+                ]
+            }
+        )
+        for number, length in enumerate(lengths)
+    ]
+    return read_prompts("\n".join(lines), file="log.jsonl").texts
+
+
+def turns(prompts):
+    """``number.turn`` of each prompt."""
+    return [body_of(p)["messages"][-1]["content"] for p in prompts]
+
+
+@few
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=20))
+def test_the_turns_of_a_conversation_are_known_though_others_are_between_them(lengths):
+    assert [turns(every) for every in conversations_of(conversations(*lengths))] == [
+        [f"{number}.{turn}" for turn in range(length)] for number, length in enumerate(lengths)
+    ]
+
+
+def test_one_turn_of_each_conversation_is_filled_in_again_from_all():
+    whole = Traffic("log", conversations(3, 1, 2, 4, 4))
+    single = whole.single_turns()
+    assert turns(single.prompts) == ["0.0", "1.0", "2.0", "3.3", "4.0"]
+    assert single.single_turns() == single
+    stored = single.without_prompts()
+    assert stored.with_prompts(whole.prompts) == single
+    assert stored.with_prompts(prompts(5)) is stored

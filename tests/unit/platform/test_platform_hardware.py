@@ -119,6 +119,29 @@ def test_an_engine_tells_its_version_model_and_room(monkeypatch, tmp_path):
     assert description.device
 
 
+SPARSE = {"mamba_cache_mode": "align", "prefix_cache_retention_interval": "0"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept"),
+    [
+        ({"prefix_cache_retention_interval": "0"}, (128, False)),
+        (SPARSE, (128, True)),
+        ({**SPARSE, "mamba_block_size": "528"}, (528, True)),
+        ({**SPARSE, "prefix_cache_retention_interval": "None"}, (128, False)),
+        ({**SPARSE, "prefix_match_unit": "32"}, (32, False)),
+        ({"mamba_block_size": "528", "cache_hit_alignment_tokens": "1056"}, (1056, False)),
+    ],
+)
+def test_what_the_prefix_cache_keeps_is_told_by_its_configuration(
+    monkeypatch, tmp_path, labels, kept
+):
+    told = "".join(f',{name}="{value}"' for name, value in labels.items())
+    served(monkeypatch, {"/metrics": METRICS.replace(',engine="0"', told)})
+    facts = HttpMeter(StreamClient(), str(tmp_path)).describe(ENDPOINT)
+    assert (facts.cache_unit, facts.cache_sparse) == kept
+
+
 def test_of_a_forwarded_engine_this_machine_says_nothing(monkeypatch, tmp_path):
     (tmp_path / "weights").mkdir()
     served(
