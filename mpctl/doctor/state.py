@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -85,14 +85,6 @@ class ClusterFacts:
     def of(self, resource: str, namespace: str, name: str) -> KubeObject | None:
         """An object by name."""
         return next((t for t in self.listed(resource) if full_name(t) == (namespace, name)), None)
-
-    def pods(self, service: KubeObject) -> Iterator[KubeObject]:
-        """The pods of an InferenceService."""
-        namespace, name = full_name(service)
-        for pod in self.listed("pods"):
-            labels = value_at(pod, "metadata", "labels") or {}
-            if full_name(pod)[0] == namespace and labels.get(SERVICE_LABEL) == name:
-                yield pod
 
 
 def value_at(item: Any, *keys: str) -> Any:
