@@ -49,7 +49,7 @@ def weight_of(ref: JsonView) -> int:
 
 def refs_of(route: JsonView, service: str) -> list[JsonView]:
     """Return the backendRefs of a route that refer to the Service and have a weight."""
-    namespace = str(route["metadata"].get("namespace") or "")
+    namespace = _namespace(route)
     rules = (route.get("spec") or {}).get("rules") or []
     refs = [ref for rule in rules for ref in rule.get("backendRefs") or []]
     return [ref for ref in refs if refers_to(ref, service, namespace) and weight_of(ref)]
@@ -145,7 +145,7 @@ def weighted(route: JsonView, isvc: str, candidate: str, percent: int) -> Json:
     """
     if not 1 <= percent <= 100:
         raise ValueError(f"{percent} % is not a share of a route")
-    namespace = str(route["metadata"].get("namespace") or "")
+    namespace = _namespace(route)
     spec: Json = copy.deepcopy(dict(route["spec"]))
     service = backend_of(isvc)
     for rule in spec.get("rules") or []:
@@ -222,7 +222,7 @@ def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ..
     """Return the candidate's percentage in each rule that gives it traffic."""
     percentages = []
     for route in routes:
-        namespace = str(route["metadata"].get("namespace") or "")
+        namespace = _namespace(route)
         for rule in (route.get("spec") or {}).get("rules") or []:
             refs = rule.get("backendRefs") or []
             candidate_shares = [
@@ -290,7 +290,7 @@ def mirrored(route: JsonView, isvc: str, candidate: str, percent: int) -> Json:
         raise ValueError(f"{percent} % is not a share of a route")
     spec: Json = copy.deepcopy(dict(route["spec"]))
     for rule in spec.get("rules") or []:
-        refs = _refs(rule, isvc, str(route["metadata"].get("namespace") or ""))
+        refs = _refs(rule, isvc, _namespace(route))
         if refs:
             ref = {
                 key: refs[0][key]
@@ -313,7 +313,7 @@ def _refs(rule: JsonView, isvc: str, namespace: str) -> list[JsonView]:
 
 def mirrors_of(route: JsonView, service: str) -> tuple[float, ...]:
     """Return the shares in percent of the route's requests of which ``service`` gets copies, one for each filter."""
-    namespace = str(route["metadata"].get("namespace") or "")
+    namespace = _namespace(route)
     mirrors = (
         _mirror(route_filter)
         for rule in (route.get("spec") or {}).get("rules") or []
@@ -357,7 +357,7 @@ def is_known_spec(route: JsonView, recorded: JsonView, isvc: str, candidate: str
 
 def needed_features(route: JsonView, isvc: str, percent: int) -> tuple[str, ...]:
     """Return the features that a gateway needs to copy ``percent`` of the requests to ``isvc``."""
-    namespace = str(route["metadata"].get("namespace") or "")
+    namespace = _namespace(route)
     rules = [rule for rule in route["spec"].get("rules") or [] if _refs(rule, isvc, namespace)]
     several = any(
         route_filter.get("type") == "RequestMirror"
@@ -403,3 +403,7 @@ def require_equal_load(percent: int, pods: int, title: str) -> None:
             f"{pods} serving pods",
             hint=f"--mirror {highest}",
         )
+
+
+def _namespace(route: JsonView) -> str:
+    return str(route["metadata"].get("namespace") or "")
