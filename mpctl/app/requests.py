@@ -346,7 +346,7 @@ class TrafficRequest:
         default="2m",
         help="How long a step, and the mirror, lasts.",
     )
-    route: str | None = _traffic(
+    route: str | None = _setting(
         "--route", metavar="NAME", help="HTTPRoute to the service (default: the only one)."
     )
     keep_baseline: bool = _traffic(

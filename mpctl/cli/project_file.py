@@ -21,7 +21,7 @@ PROJECT_FILE = "mpctl.yaml"
 _ALLOWED = """
 output color verbose quiet debug namespace no_input timeout request_timeout interval wait
 spec set spec_config method k draft strategy keep_baseline refuse values chart_key
-prompts transcripts adapters concurrency rate contexts temperature thinking max_tokens reuse_prompts
+prompts warm transcripts adapters concurrency rate contexts temperature thinking max_tokens reuse_prompts
 requests repeats max_time
 traffic acceptance coverage prompt_tokens output_tokens reference now gpu
 weights_gb bandwidth price_per_hour

@@ -17,7 +17,6 @@ from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.experiment.users import Placement
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import LEAST_CHANCE, answers_decided, is_futile
-from mpctl.gate.power import MeasurementNoise, power_warning
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.rollout.arm_engines import ArmEngines
@@ -35,7 +34,6 @@ from mpctl.rollout.round_comparison import BASELINE_LEFT, RoundComparison
 
 _BOTH = (BASELINE, CANDIDATE)
 _ALL = "all rounds are measured"
-_POWER_NOTED_AFTER = 2  # rounds; a plan that would often miss a gain is then named
 
 
 @dataclass(frozen=True)
@@ -156,8 +154,6 @@ class Measurement:
             self.engines.progress.round(progress)
             return ""
         analysis, verdict = self.records.interim(rounds)
-        if rounds == _POWER_NOTED_AFTER:
-            self._note_power(rounds)
         progress = replace(progress, figures=figures_of(analysis), verdict=_in_words(verdict))
         self.engines.progress.round(progress)
         counted = f"{rounds} of {self.records.workload.repeats} rounds"
@@ -167,18 +163,6 @@ class Measurement:
             chance = formatting.share(LEAST_CHANCE, 0)
             return f"after {counted} the rest would decide in less than {chance} of cases"
         return ""
-
-    def _note_power(self, rounds: int) -> None:
-        """Say that the plan would often miss a gain, where the noise of the first rounds says so."""
-        policy = self.records.policy
-        analysis = Analysis.of(self.records.run(rounds), policy, planned=rounds)
-        noise = MeasurementNoise.of(analysis, f"the first {rounds} rounds")
-        order = analysis.cells[0].order
-        warning = (
-            power_warning(noise, self.records.workload, policy, order) if noise is not None else ""
-        )
-        if warning:
-            self.engines.progress.note(warning)
 
     def _progress(self, arms: tuple[str, ...], rounds: int) -> RoundProgress:
         """Progress of measuring ``arms``, bounded by the rounds and by the time limit at the present pace."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mpctl.app.bench.recorded import recorded_noise
 from mpctl.app.bench_requests import BenchRequest, ServersRequest
 from mpctl.app.change import prepare
 from mpctl.app.change.check import Load
@@ -22,7 +21,6 @@ from mpctl.app.session.open import open_session
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import CounterError
-from mpctl.gate.power import MeasurementNoise
 from mpctl.json_types import Json
 from mpctl.methods import from_config
 from mpctl.platform import http
@@ -54,7 +52,6 @@ class Arms:
         nullcontext  # starts what does not run yet, stops it again
     )
     adapters: Callable[[], frozenset[str]] = frozenset  # of the manifest of an arm that is to start
-    noise: MeasurementNoise | None = None  # of an earlier rollout of the baseline's service
 
 
 @contextmanager
@@ -173,7 +170,6 @@ def open_side_by_side(
         meter=context.meter,
         engine_of=lambda name: measured_engine(context, *specs[name], name=f"the {name}"),
         adapters=lambda: adapters_named(change.before.command),
-        noise=recorded_noise(session),
         speculates=change.spec.config() is not None,
         running=lambda: running(session, context, arm, request.ready_timeout_s),
     )
@@ -263,7 +259,6 @@ def _serving(context: Context, sessions: dict[str, Session]) -> Arms:
         names=tuple(sessions),
         meter=context.meter,
         engine_of=lambda arm: _serving_engine(sessions[arm]),
-        noise=recorded_noise(sessions[BASELINE]),
         speculates=CANDIDATE in sessions
         and sessions[CANDIDATE].service().speculation() is not None,
     )

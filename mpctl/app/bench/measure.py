@@ -25,7 +25,6 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import power_warning
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.json_types import Json
@@ -76,12 +75,6 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
         endpoints = [arms.engine_of(name).endpoint for name in running]
         workload = with_variants(workload, request.measurement, endpoints, named=arms.adapters())
     home = state_root() / "bench"
-    if (
-        arms.noise
-        and CANDIDATE in arms.names
-        and (warning := power_warning(arms.noise, workload, policy))
-    ):
-        console.note(warning)
     directory = directory_of(home, f"{arms.identity}\n{workload.digest()}")
     run_id = f"bench-{directory.name}"
     file = choose_file(request.run_file, run_id)

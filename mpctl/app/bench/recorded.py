@@ -19,7 +19,6 @@ from mpctl.gate.analysis import Analysis
 from mpctl.gate.arms import differences, open_differences
 from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import MeasurementNoise
 from mpctl.gate.verdict import Verdict
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.measurement_records import MeasurementRecords
@@ -27,7 +26,6 @@ from mpctl.rollout.operation import Operation, operations
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.steps.measure import stored_workload
 
-LEAST_ROUNDS = 5  # of an earlier measurement whose noise is used
 _GZIP = b"\x1f\x8b"
 _WRITERS = "a bench writes measurements"
 
@@ -132,17 +130,6 @@ def finished_runs(
             continue
         if finished is not None and (without_rounds or finished.run.blocks):
             yield operation, finished
-
-
-def recorded_noise(
-    session: Session, entries: Iterable[Entry] | None = None
-) -> MeasurementNoise | None:
-    """The noise of the service's last rollout that measured five rounds or more; None without one, or where its
-    records cannot be read. ``entries``: the ledger, where it was read."""
-    for operation, finished in finished_runs(session, entries):
-        if (finished.rounds or 0) >= LEAST_ROUNDS:
-            return MeasurementNoise.of(finished.judge()[0], operation.id)
-    return None
 
 
 def measured_by(session: Session, operation: Operation) -> FinishedRun | None:

@@ -6,10 +6,8 @@ import math
 from dataclasses import replace
 
 from mpctl import annex, formatting
-from mpctl.app.bench.recorded import recorded_noise
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
-from mpctl.app.files import read_policy
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume, preview
 from mpctl.app.operate.rollout_plan import AUTO, Fit, RolloutPlanner, explain_rollout
 from mpctl.app.planned_variants import adapters_named, asks_for_variants, with_variants
@@ -19,17 +17,14 @@ from mpctl.app.session.base import Session, choose_load_place
 from mpctl.errors import Conflict
 from mpctl.estimate.memory import compare_with_log
 from mpctl.experiment.prompt_files import CONVERSATIONS
-from mpctl.experiment.users import USERS_LOAD, Placement, below_users_load
+from mpctl.experiment.users import USERS_LOAD, below_users_load
 from mpctl.experiment.workload import Workload
-from mpctl.gate.analysis import ArmOrder
-from mpctl.gate.power import power_warning
 from mpctl.methods import METHODS
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Act, decide_rollout
-from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation, unfinished_operation
-from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.steps.measure import measured_engine, stored_workload
 
@@ -63,7 +58,6 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         request.measurement.load, session.platform.name, unfinished=unfinished
     )
     workload = _with_variants(session, request, workload, unfinished)
-    power_sentence = _power_warning(session, request, workload, unfinished, entries)
     planner, prediction = RolloutPlanner(session, request, change, session.load_place), None
     fit = planner.fit_request(workload, unfinished, entries)
     decision = decide_rollout(
@@ -80,8 +74,6 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     change.report(console)
     change.require_allowed()
     if opens:
-        if power_sentence and not change.spec.is_none:
-            console.note(power_sentence)
         fit = planner.fit_to_service(fit)
         for note in fit.notes:
             console.note(f"note: {note}")
@@ -232,25 +224,3 @@ def _with_variants(
         return with_variants(
             workload, measurement, [live.endpoint], named=adapters_named(session.service().command)
         )
-
-
-def _power_warning(
-    session: Session,
-    request: RolloutRequest,
-    workload: Workload,
-    unfinished: Operation | None,
-    entries: tuple[Entry, ...],
-) -> str:
-    """Say that the plan would often miss a gain, by the noise of an earlier rollout; an unfinished one has begun."""
-    noise = recorded_noise(session, entries)
-    if noise is None or (unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT):
-        return ""
-    policy = read_policy(request.measurement.policy)
-    # As far as the request names it; whether the platform has room is not known yet.
-    if request.traffic.measure_on == Placement.TURNS:
-        order = ArmOrder.TURNS
-    elif request.strategy == Strategy.IN_PLACE:
-        order = ArmOrder.SEPARATE
-    else:
-        order = ArmOrder.SIDE_BY_SIDE
-    return power_warning(noise, workload, policy, order)

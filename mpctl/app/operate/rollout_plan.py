@@ -342,7 +342,7 @@ class RolloutPlanner:
             if traffic.route is not None and not bake_s:
                 raise InputError(
                     "a route is only used by --mirror, --traffic-steps, --keep-baseline and --bake",
-                    field="--route",
+                    field="MPCTL_ROUTE",
                 )
             return None
         if platform.replaces_pods_itself and strategy is not Strategy.SIDE_BY_SIDE:

@@ -77,7 +77,9 @@ ROLLOUTS = [
         shifted(measure_on="split", users_share_percent=25),
     ),
     (["--mirror", "50"], shifted(mirror_percent=50)),
-    (["--route", "users", "--keep-baseline"], shifted(route="users", keep_baseline=True)),
+    (["--keep-baseline"], shifted(keep_baseline=True)),
+    (["--warm"], measured(warm=True)),
+    (["--no-warm"], measured(warm=False)),
     (
         ["--strategy", "in-place", "--accept-downtime"],
         replace(NGRAM, strategy="in-place", accept_downtime=True),
@@ -132,6 +134,7 @@ SETTINGS = {
     "draft_listing": ("d", speculating(draft_listing="d")),
     "target_listing": ("t", speculating(target_listing="t")),
     "users_window": ("1m", shifted(users_window_s=60.0)),
+    "route": ("users", shifted(route="users")),
     "measure_limit": ("30m", shifted(measure_limit_s=1800.0)),
     "bundle": ("v.intoto.jsonl", replace(NGRAM, bundle="v.intoto.jsonl")),
     "sign_with": ("key.pem", replace(NGRAM, signing=SigningRequest("key.pem"))),

@@ -88,13 +88,13 @@ def select_route(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
             if present is not None and is_controlled(present):
                 why = "is owned by a controller, which reverts changes"
             hint = f"available routes: {names}" if names else _hint(routes, isvc)
-            raise InputError(f"HTTPRoute {name} {why}", field="--route", hint=hint)
+            raise InputError(f"HTTPRoute {name} {why}", field="MPCTL_ROUTE", hint=hint)
         return named[0]
     if len(usable) > 1:
         raise InputError(
             f"{len(usable)} HTTPRoutes lead to Service {service}: {names}",
-            field="--route",
-            hint="name one with --route",
+            field="MPCTL_ROUTE",
+            hint="name one in MPCTL_ROUTE, or as route in a settings file",
         )
     if not usable:
         only = "; KServe reverts changes to its own HTTPRoute" if leading else ""

@@ -16,7 +16,6 @@ from mpctl.app.bench.recorded import read_run
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.requests import MeasurementRequest
 from mpctl.errors import Conflict, InputError
-from mpctl.gate.power import MeasurementNoise
 from mpctl.platform.state_files import state_root, try_lock
 from mpctl.rollout.ports import Arm, Phase
 from mpctl.rollout.steps.measure import measured_engine
@@ -128,18 +127,6 @@ def test_duplicate_prompts_are_reported(bench):
     )
     bench.run(bench.world())
     assert "3 prompts of twice are duplicates and are sent once" in bench.console.lines
-
-
-@pytest.mark.parametrize("names", [("baseline", "candidate"), ("baseline",)])
-def test_the_noise_of_a_rollout_says_whether_two_arms_would_miss_a_gain(bench, monkeypatch, names):
-    monkeypatch.setattr(
-        "mpctl.app.bench.measure.power_warning",
-        lambda noise, *_: f"by the noise of {noise.source} a gain is often missed",
-    )
-    arms = replace(bench.arms(bench.world(), *names), noise=MeasurementNoise("rollout-1", ()))
-    measure(bench.console, arms, bench.request)
-    warned = "by the noise of rollout-1 a gain is often missed" in bench.console.lines
-    assert warned == (len(names) == 2)
 
 
 def test_a_repeated_measurement_counts_those_before_it_that_did_not_promote(bench):
