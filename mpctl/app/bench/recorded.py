@@ -112,16 +112,11 @@ def rollouts_of(session: Session, entries: Iterable[Entry] | None = None) -> lis
 
 
 def finished_runs(
-    session: Session,
-    entries: Iterable[Entry] | None = None,
-    *,
-    warn: bool = False,
-    without_rounds: bool = False,
+    session: Session, *, warn: bool = False, without_rounds: bool = False
 ) -> Iterator[tuple[Operation, FinishedRun]]:
     """The rollouts of a service that measured, the newest first; those whose records cannot be read are left out.
-    ``entries``: the ledger, where it was read; ``warn``: name what is left out; ``without_rounds``: also rollouts whose
-    answers were compared alone."""
-    for operation in reversed(rollouts_of(session, entries)):
+    ``warn``: name what is left out; ``without_rounds``: also rollouts whose answers were compared alone."""
+    for operation in reversed(rollouts_of(session)):
         try:
             finished = measured_by(session, operation)
         except MpctlError as error:
