@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from mpctl.experiment.block import Block
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Calibration
+from mpctl.stats.numerics import np
 
 NO_TEXT = hashlib.sha256(b"").hexdigest()
 
@@ -35,8 +36,6 @@ class Spread:
         present = [v for v in values if v is not None]
         if not present:
             return None
-        import numpy as np
-
         p50, p90, p99 = np.percentile(present, (50, 90, 99))
         return cls(float(np.mean(present)), float(p50), float(p90), float(p99), len(present))
 
@@ -144,8 +143,6 @@ def _total(counts: Iterable[int | None]) -> int | None:
 def _middle(blocks: list[tuple[float, float, float]]) -> tuple[float, float, float] | None:
     if not blocks:
         return None
-    import numpy as np
-
     p50, p90, p99 = np.median(blocks, axis=0)
     return float(p50), float(p90), float(p99)
 

@@ -15,12 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any
 
+import msgspec
+
 from mpctl import safe_text
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
 from mpctl.experiment.prompt_files import Chat, Prompt, text_of
 from mpctl.json_types import Json, JsonView
 from mpctl.records import Record, decode, form
+from mpctl.stats.numerics import np
 
 _ENCODING = "gzip+base64"
 
@@ -56,8 +59,6 @@ class LoadResult:
         Raises:
             BlockError: a field is missing or of another type.
         """
-        import msgspec
-
         try:
             return msgspec.convert(record, cls)
         except msgspec.ValidationError as error:
@@ -71,8 +72,6 @@ class LoadResult:
     def packed(self) -> Json:
         """Return a small JSON object with the times. Texts are left out: they may be users'; a block has their
         digests."""
-        import msgspec
-
         rows = [(r.ttft_s, r.held_s, r.gaps_s, r.tokens) for r in self.requests]
         data = gzip.compress(msgspec.json.encode(rows), mtime=0)
         return {"encoding": _ENCODING, "data": base64.b64encode(data).decode()}
@@ -133,8 +132,6 @@ def _sample_rows(samples: tuple[Sample, ...]) -> list[_SampleRow]:
 
 
 def _read_samples(rows: Any) -> tuple[Sample, ...]:
-    import msgspec
-
     return tuple(Sample(*row) for row in msgspec.convert(rows, list[_SampleRow]))
 
 
@@ -351,7 +348,5 @@ def prompt_digest(prompt: Prompt) -> str:
 def _steps(gaps_s: list[float]) -> tuple[float, float, float] | None:
     if not gaps_s:
         return None
-    import numpy as np
-
     p50, p90, p99 = 1000.0 * np.percentile(gaps_s, (50, 90, 99))
     return float(p50), float(p90), float(p99)

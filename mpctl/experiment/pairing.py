@@ -17,17 +17,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpctl.experiment.arm import NO_TEXT
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, Sample
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import STALL
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+from mpctl.stats.numerics import Floats, np
 
 _CLOCKS = (
     0.1  # by which the client's mean may differ from the engine's for its stalls to be the engine's
@@ -42,8 +38,6 @@ Cut = Mapping[int, Sample]
 def cut_samples(pairs: Sequence[Pair]) -> dict[int, Sample]:
     """Return the requests that stall with their times cut: the time to the first token, and that of the whole request
     by its tokens."""
-    import numpy as np
-
     timed = [pair for pair in pairs if all(s.ttft_ms and s.e2e_ms and s.tokens for s in pair)]
     if not timed:
         return {}
@@ -61,9 +55,7 @@ def cut_samples(pairs: Sequence[Pair]) -> dict[int, Sample]:
     return shortened
 
 
-def _limited(times: NDArray[np.float64], partners: NDArray[np.float64]) -> NDArray[np.float64]:
-    import numpy as np
-
+def _limited(times: Floats, partners: Floats) -> Floats:
     return np.minimum(times, STALL * np.maximum(partners, np.median(times)))
 
 

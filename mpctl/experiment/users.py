@@ -13,6 +13,7 @@ from enum import StrEnum
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.experiment.workload import prompts_for
 from mpctl.records import Record
+from mpctl.stats.numerics import special
 
 USERS_LOAD = "users-load"  # the finding that accepts a measurement far below the users' load
 LEAST_OF_USERS_LOAD = 0.5  # requests at once, of those that users keep in flight on each pod
@@ -205,10 +206,8 @@ def pod_gap(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> fl
     least, most = min(count for _, count in pods), max(count for _, count in pods)
     if math.log(most / least) - 2 * math.sqrt(1 / most + 1 / least) > math.log(_ALIKE):
         return 0.0
-    from statistics import NormalDist  # slow to load, and most commands compare no pods
-
     chance = (
-        NormalDist().inv_cdf(1 - _CHANCE / math.comb(len(pods), 2))
+        float(special.ndtri(1 - _CHANCE / math.comb(len(pods), 2)))
         * _SPREAD
         * math.sqrt(1 / some + 1 / others)
     )

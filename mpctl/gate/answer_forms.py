@@ -16,6 +16,7 @@ from mpctl import bounded
 from mpctl.experiment.answers import Answer, Ask, Pair
 from mpctl.experiment.block import CUT
 from mpctl.json_types import Json
+from mpctl.stats.numerics import special
 
 ALPHA = 0.005  # one-sided, of each kind of invalid answers; eight against none decide
 _PERIOD, _LOOP = 16, 24  # tokens
@@ -117,9 +118,7 @@ def excess_by_chance(worse: int, better: int) -> float:
     (McNemar's exact test, one-sided)."""
     if worse <= 0:
         return 1.0
-    from scipy.special import bdtrc
-
-    return float(bdtrc(worse - 1, worse + better, 0.5))
+    return float(special.bdtrc(worse - 1, worse + better, 0.5))
 
 
 def rendering_fault(first: Answer, second: Answer) -> str:

@@ -21,13 +21,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from mpctl.experiment.answers import Scored
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from mpctl.stats.numerics import Bools, Floats, np
 
 REFUSES = 200.0  # e-value
 _TILTS = (-0.5, -0.2, -0.07, 0.07, 0.2, 0.5, 2.0)  # of the logits: another temperature
@@ -110,11 +106,9 @@ def examine_law(answers: Iterable[tuple[int, float, float, Scored]], spread: flo
 
 def likelihood_ratios(
     scored: Scored, temperature: float, top_p: float, spread: float
-) -> tuple[NDArray[np.float64], list[tuple[int, float]]]:
+) -> tuple[Floats, list[tuple[int, float]]]:
     """Return the logarithm of the likelihood ratio of each judged token under each alternative and each other rounding
     of the law, and the positions of tokens beyond the nucleus with their distance in nats."""
-    import numpy as np
-
     width = min(_LISTED, *(len(top) for top in scored.tops)) if scored.tops else 0
     if width < 2:
         return np.zeros((0, len(_LikelihoodEvidence().logs))), []
@@ -162,13 +156,9 @@ def likelihood_ratios(
     return ratios, beyond
 
 
-def _nucleus(
-    tops: NDArray[np.float64], weights: NDArray[np.float64], top_p: float
-) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]:
+def _nucleus(tops: Floats, weights: Floats, top_p: float) -> tuple[Floats, Bools, Bools]:
     """Return the probabilities within the nucleus, which tokens it may hold, and where it reaches beyond the list. Of
     equally likely tokens at its border as many are in as its mass asks for; which ones is unknown, so they share it."""
-    import numpy as np
-
     before = np.cumsum(weights, axis=1) - weights
     needed = before < top_p
     needed[:, 0] = True
@@ -184,13 +174,9 @@ def _nucleus(
     return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300), inside, reaches
 
 
-def _rounding_moves_border(
-    weights: NDArray[np.float64], top_p: float, spread: float
-) -> NDArray[np.bool_]:
+def _rounding_moves_border(weights: Floats, top_p: float, spread: float) -> Bools:
     """Return where errors of three standard deviations may put another token at the border of the nucleus: the mass
     before a token is then near ``top_p``."""
-    import numpy as np
-
     before = np.clip((np.cumsum(weights, axis=1) - weights)[:, 1:], 1e-9, 1 - 1e-9)
     distance = np.abs(np.log(before / (1.0 - before)) - math.log(top_p / (1.0 - top_p)))
     near = distance < 3.0 * math.sqrt(2.0) * spread
@@ -198,16 +184,14 @@ def _rounding_moves_border(
 
 
 def _of_classes(
-    tops: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    unlisted: NDArray[np.float64],
-    own: NDArray[np.float64],
+    tops: Floats,
+    weights: Floats,
+    unlisted: Floats,
+    own: Floats,
     variance: float,
-) -> NDArray[np.float64]:
+) -> Floats:
     """Return the logarithms of the likelihood ratios. The last class is that of the unlisted tokens. Equally likely
     tokens have equal ratios, so they need not be told apart."""
-    import numpy as np
-
     rows = np.arange(len(own))
     law = np.concatenate([weights, unlisted[:, None]], axis=1)
     squares = (law**2).sum(axis=1, keepdims=True)
@@ -241,5 +225,5 @@ def _of_classes(
         (1.0 - share) * law[rows, chosen] + share * greedy_law[rows, chosen] for share in _GREEDY
     ]
     logs += [other[rows, chosen] for other in others]
-    ratios: NDArray[np.float64] = np.log(np.maximum(np.stack(logs, axis=1), 1e-12) / null[:, None])
+    ratios: Floats = np.log(np.maximum(np.stack(logs, axis=1), 1e-12) / null[:, None])
     return ratios

@@ -21,6 +21,7 @@ from mpctl.experiment.counters import Window
 from mpctl.experiment.users import ArmsReading, TrafficWindow, UsersTraffic
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Interval, Stage, Trimmed, ratio_interval, widened
+from mpctl.stats.numerics import special
 from mpctl.stats.sequential import FEWEST  # no coin orders windows: both arms have the same
 
 LOOKS = 30  # windows at most, each followed by an interim analysis
@@ -156,8 +157,6 @@ class _TimeEvidence:
     def slowdown(self, error: float, policy: Policy) -> float | None:
         """Return by how much the candidate is slower where the lower bound is above the policy's limit; None elsewhere,
         and between two looks. What two equal pods may differ by is added to the error of the requests."""
-        from scipy.special import stdtrit
-
         answered = self.requests
         due = sum(answered >= look for look in _HARM_LOOKS)
         if due <= self.looked or self.others < _HARM_LOOKS[0] or not self.their_seconds:
@@ -172,7 +171,7 @@ class _TimeEvidence:
         freedom = _HARM_WEIGHT + len(self.parts) - 1
         spread = math.sqrt((_HARM_WEIGHT * _HARM_SPREAD**2 + squares) / freedom)
         value = math.log(mean / (self.their_seconds / self.others))
-        by_chance = float(stdtrit(freedom, 1 - error / len(_HARM_LOOKS))) * spread
+        by_chance = float(special.stdtrit(freedom, 1 - error / len(_HARM_LOOKS))) * spread
         by_chance *= math.sqrt(1 / answered + 1 / self.others)
         low = value - math.hypot(by_chance, math.log1p(policy.max_pod_gap))
         return math.exp(value) if low > math.log(policy.max_tpot_ratio) else None

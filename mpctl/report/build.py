@@ -21,6 +21,7 @@ from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.manifest import redacted
 from mpctl.report.values import METRICS, CellReport, Deciding, Report, price_text
+from mpctl.stats.numerics import np
 from mpctl.stats.sequential import MOST_LOOKS
 
 _PORTS = {BASELINE: 8000, CANDIDATE: 8001}
@@ -177,8 +178,6 @@ def _quantiles(values: Sequence[float | None]) -> tuple[float, ...]:
     present = [v for v in values if v is not None and math.isfinite(v)]
     if not present:
         return ()
-    import numpy as np
-
     return tuple(float(f"{v:.5g}") for v in np.percentile(present, range(101)))
 
 

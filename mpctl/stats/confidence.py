@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from mpctl.stats.numerics import np, special
 from mpctl.stats.sequential import FEWEST, FIRST_LOOK, Spending, nominal_levels, spending_of
 
 
@@ -91,8 +92,6 @@ class Trimmed:
         The error of a trimmed mean follows from the winsorised variance (Tukey and McLaughlin 1963; Yuen 1974).
         ``correlated``: a round resembles the one before it, so the spread is enlarged by their correlation.
         """
-        import numpy as np
-
         count, ordered = len(values), np.sort(np.asarray(values, dtype=np.float64))
         cut = int(trim * count)
         inner = ordered[cut : count - cut]
@@ -197,24 +196,19 @@ def _inflation(values: Sequence[float]) -> float:
 def trend_of(values: Sequence[float], alpha: float) -> tuple[float, float] | None:
     """Return slope and first point of the straight line through values in the order in which they were measured, where
     they still rise or fall: where the slope differs from 0 at the two-sided level ``alpha``; None elsewhere."""
-    import numpy as np
-    from scipy.special import stdtrit
-
     count = len(values)
     if count < FEWEST:
         return None
     (slope, start), errors = np.polyfit(range(count), values, 1, cov=True)
     shown = abs(slope) / max(math.sqrt(errors[0][0]), _ROUNDING)
-    return (slope, start) if shown > stdtrit(count - 2, 1 - alpha / 2) else None
+    return (slope, start) if shown > special.stdtrit(count - 2, 1 - alpha / 2) else None
 
 
 def is_below(mean: Trimmed, alpha: float) -> bool:
     """Return whether a mean lies below 0 at the one-sided level ``alpha``; False for fewer than FEWEST rounds."""
-    from scipy.special import stdtrit
-
     if mean.count < FEWEST:
         return False
-    width = float(stdtrit(mean.freedom, 1 - alpha)) * mean.spread / math.sqrt(mean.count)
+    width = float(special.stdtrit(mean.freedom, 1 - alpha)) * mean.spread / math.sqrt(mean.count)
     return mean.mean + width < -_ROUNDING
 
 
@@ -224,11 +218,9 @@ def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Inte
     ``alpha``: significance level of each bound; ``level``: the confidence level to report, which differs where
     ``alpha`` is the part of one of several interim analyses.
     """
-    from scipy.special import betaincinv
-
     missed = count - hits
-    low = float(betaincinv(hits, missed + 1, alpha)) if hits else 0.0
-    high = float(betaincinv(hits + 1, missed, 1 - alpha)) if missed else 1.0
+    low = float(special.betaincinv(hits, missed + 1, alpha)) if hits else 0.0
+    high = float(special.betaincinv(hits + 1, missed, 1 - alpha)) if missed else 1.0
     return Interval(hits / count, low, high, count, "exact binomial", level)
 
 
@@ -267,8 +259,6 @@ def lognormal_mean(values: Sequence[float], offset: float, alpha: float) -> floa
     Cox's bound of a lognormal mean (Zhou and Gao, Statistics in Medicine 16, 1997), of the times plus ``offset``: below
     it differences do not matter.
     """
-    from scipy.special import stdtrit
-
     logs = [math.log(value + offset) for value in values]
     count, mean = len(logs), math.fsum(logs) / len(logs)
     if count < 2:
@@ -276,7 +266,7 @@ def lognormal_mean(values: Sequence[float], offset: float, alpha: float) -> floa
     spread = math.fsum((log - mean) ** 2 for log in logs) / (count - 1)
     error = math.sqrt(spread / count + spread**2 / (2 * (count - 1)))
     return (
-        _exp(mean + spread / 2 + float(stdtrit(count - 1, 1 - alpha)) * error) or math.inf
+        _exp(mean + spread / 2 + float(special.stdtrit(count - 1, 1 - alpha)) * error) or math.inf
     ) - offset
 
 
@@ -286,8 +276,6 @@ def quotient_interval(
     """Return the quotient of two sums over stretches of time, with an interval by their spread (linearised; Cochran,
     Sampling Techniques, 1977, 6.4). ``alpha``: significance level of each bound. None for fewer than FEWEST
     stretches."""
-    from scipy.special import stdtrit
-
     count, total = len(parts), math.fsum(wholes)
     if count < FEWEST or total <= 0:
         return None
@@ -295,7 +283,11 @@ def quotient_interval(
     squares = math.fsum(
         (part - value * whole) ** 2 for part, whole in zip(parts, wholes, strict=True)
     )
-    width = float(stdtrit(count - 1, 1 - alpha)) * math.sqrt(squares * count / (count - 1)) / total
+    width = (
+        float(special.stdtrit(count - 1, 1 - alpha))
+        * math.sqrt(squares * count / (count - 1))
+        / total
+    )
     return Interval(
         value, value - width, value + width, count, "stretches, Student's t", 1 - 2 * alpha
     )
@@ -305,26 +297,22 @@ def chance_to_decide(gap: float, mean: Trimmed, planned: int, alpha: float | Spe
     """Return the probability, 0..1, that the interval after ``planned`` rounds of a mean lies beyond a limit that the
     mean is ``gap`` inside of now (below zero: outside), if its true value is one standard error better than it looks.
     """
-    from scipy.special import ndtr, stdtrit
-
     count, total = mean.count, max(planned, mean.count)
     if count < 2 or not math.isfinite(mean.spread):
         return 1.0
     error = mean.spread / math.sqrt(count)
     width = (
-        float(stdtrit(max(total - 1, 1), 1.0 - nominal_levels(total, alpha)[-1]))
+        float(special.stdtrit(max(total - 1, 1), 1.0 - nominal_levels(total, alpha)[-1]))
         * mean.spread
         / math.sqrt(total)
     )
     expected = gap + (total - count) / total * error - width
     noise = mean.spread * math.sqrt(total - count) / total
-    return float(ndtr(expected / noise)) if noise > 0 else float(expected > 0)
+    return float(special.ndtr(expected / noise)) if noise > 0 else float(expected > 0)
 
 
 def _half_width(mean: Trimmed, stage: Stage, alpha: float | Spending) -> float | None:
     """Return half the width of the interval on one side; None where the side is open."""
-    from scipy.special import stdtrit
-
     if mean.count < 2:
         return None
     # A round may lack this figure: the count is then smaller than the look's number, whose level still holds.
@@ -333,7 +321,7 @@ def _half_width(mean: Trimmed, stage: Stage, alpha: float | Spending) -> float |
         return None
     if mean.spread == 0.0:
         return 0.0
-    return float(stdtrit(mean.freedom, 1.0 - level)) * mean.spread / math.sqrt(mean.count)
+    return float(special.stdtrit(mean.freedom, 1.0 - level)) * mean.spread / math.sqrt(mean.count)
 
 
 def _exp(value: float) -> float | None:

@@ -28,11 +28,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from mpctl.stats.numerics import Floats, fft, np, special
 
 
 @dataclass(frozen=True)
@@ -78,9 +75,6 @@ def nominal_levels(
 
     Looks that may not decide have level 0.
     """
-    import numpy as np
-    from scipy.special import ndtr
-
     first = min(first_look, looks)
     shares = spending_of(alpha).by_look(looks - first + 1)
     kernel = normal_density(np.arange(-_REACH, _REACH + _STEP / 2, _STEP, dtype=np.float64)) * _STEP
@@ -98,7 +92,7 @@ def nominal_levels(
         boundary = int(np.searchsorted(-tail, -share))
         above, below = tail[boundary - 1], tail[boundary]
         crossing = start + _STEP * (boundary - 0.5 - (share - below) / (above - below))
-        levels.append(float(ndtr(-crossing / look**0.5)))
+        levels.append(float(special.ndtr(-crossing / look**0.5)))
         density = density.copy()
         density[boundary:] = 0.0
     return tuple(levels)
@@ -109,28 +103,23 @@ def spending_of(alpha: float | Spending) -> Spending:
     return alpha if isinstance(alpha, Spending) else Spending(alpha)
 
 
-def convolved(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
+def convolved(first: Floats, second: Floats) -> Floats:
     """Convolve along the last axis by Fourier transform: for hundreds of looks a direct sum would take minutes."""
-    import numpy as np
-    from scipy.fft import irfft, next_fast_len, rfft
-
     length = first.shape[-1] + second.shape[-1] - 1
-    size = next_fast_len(length, real=True)
-    return np.asarray(irfft(rfft(first, size) * rfft(second, size), size)[..., :length])
+    size = fft.next_fast_len(length, real=True)
+    return np.asarray(fft.irfft(fft.rfft(first, size) * fft.rfft(second, size), size)[..., :length])
 
 
 def trimmed(
-    density: NDArray[np.float64], start: float, reach: float, step: float = _STEP
-) -> tuple[NDArray[np.float64], float]:
+    density: Floats, start: float, reach: float, step: float = _STEP
+) -> tuple[Floats, float]:
     """Cut a density that begins at ``start``, along the last axis, beyond ``reach`` on either side of zero."""
     cut = max(0, int((-reach - start) / step))
     return density[..., cut : density.shape[-1] - cut], start + cut * step
 
 
-def normal_density(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def normal_density(x: Floats) -> Floats:
     """The standard normal density."""
-    import numpy as np
-
     return np.asarray(np.exp(-0.5 * x * x) / np.sqrt(2 * np.pi))
 
 
@@ -150,20 +139,19 @@ def chance_to_show(
     ``alpha``: the one-sided error of all analyses together; ``trim``: the share of the rounds left out at each end;
     ``omit``: first rounds that do not count.
     """
-    from scipy.special import chdtri, stdtrit
-
     if spread <= 0 or not math.isfinite(gap / spread):
         return float(gap > 0)
     levels = nominal_levels(rounds, alpha)
     counts = range(1, rounds - omit + 1)
     freedoms = [count - 2 * int(trim * count) - 1 for count in counts]
     reaches = [
-        float(stdtrit(freedom, 1.0 - level)) if level and freedom > 0 else math.inf
+        float(special.stdtrit(freedom, 1.0 - level)) if level and freedom > 0 else math.inf
         for freedom, level in zip(freedoms, levels[omit:], strict=True)
     ]
     half = max((rounds - omit) // 2, FEWEST) - 1
     estimates = [
-        math.sqrt(float(chdtri(half, 1 - (i + 0.5) / _SPREADS)) / half) for i in range(_SPREADS)
+        math.sqrt(float(special.chdtri(half, 1 - (i + 0.5) / _SPREADS)) / half)
+        for i in range(_SPREADS)
     ]
     return _crossing(gap / spread, reaches, estimates)
 
@@ -193,10 +181,8 @@ def rounds_to_show(
 def _rounds_to_show(
     drift: float, alpha: float | Spending, power: float, trim: float, settled: int
 ) -> int | None:
-    from scipy.special import ndtri
-
     single = (
-        float(ndtri(1.0 - spending_of(alpha).alpha) + ndtri(power)) / drift
+        float(special.ndtri(1.0 - spending_of(alpha).alpha) + special.ndtri(power)) / drift
     ) ** 2  # rounds of a single analysis at the end
     scale = max(single / _COUNTED, 1.0)
     counted = drift * math.sqrt(scale)
@@ -222,8 +208,6 @@ def fewest_rounds(enough: Callable[[int], bool], most: int, least: int = FIRST_L
 def _crossing(drift: float, reaches: Sequence[float], estimates: Sequence[float]) -> float:
     """The probability that a sum of standard normal steps with a drift is above ``estimate * reach * sqrt(n)`` after
     one of its steps n = 1, 2, ..., on average over the estimates."""
-    import numpy as np
-
     kernel = (
         normal_density(
             np.arange(-_REACH, _REACH + _COARSE_STEP / 2, _COARSE_STEP, dtype=np.float64)

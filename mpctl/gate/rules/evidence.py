@@ -11,6 +11,7 @@ from mpctl.gate.arms import is_difference, open_differences
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_to_pass
 from mpctl.gate.rules.figures import more_needed, threshold_of
 from mpctl.stats.confidence import excess_interval, is_below
+from mpctl.stats.numerics import special
 
 # One-sided, of sampled answers that are shorter, at the last planned round; in proportion more before, where few
 # answers show little. It leaves a verdict open and rejects nothing.
@@ -249,9 +250,7 @@ def _at_least_by_chance(count: int, of: int) -> float:
     """Return the probability of ``count`` or more of ``of`` fair coin tosses."""
     if count <= 0:
         return 1.0
-    from scipy.special import bdtrc
-
-    return float(bdtrc(count - 1, of, 0.5))
+    return float(special.bdtrc(count - 1, of, 0.5))
 
 
 def _percent(share: float) -> str:
