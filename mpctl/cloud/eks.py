@@ -13,6 +13,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import boto3
+from botocore import exceptions as aws
+from botocore.config import Config
+from botocore.signers import RequestSigner
+
 from mpctl.cloud.managed_cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import MpctlError, NotPermitted
 
@@ -25,8 +30,6 @@ _KEY = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{8,}\b|(?:X-Amz-[\w-]+|Signature|Cred
 @contextmanager
 def _errors(action: str, cluster: Cluster) -> Iterator[None]:
     """``action`` in IAM's spelling, for example ``eks:DescribeCluster``."""
-    from botocore import exceptions as aws
-
     try:
         yield
     except (aws.BotoCoreError, aws.ClientError) as error:
@@ -55,18 +58,10 @@ class Eks:
 
     def __init__(self, cluster: Cluster, *, profile: str | None = None) -> None:
         self.cluster = cluster
-        try:
-            import boto3
-        except ImportError:
-            raise MpctlError(
-                "EKS needs boto3", hint="pip install '.[cloud]' in the checkout of mpctl"
-            ) from None
         with _errors("sts:GetCallerIdentity", cluster):
             self.session: Any = boto3.Session(profile_name=profile, region_name=cluster.location)
 
     def _client(self, service: str) -> Any:
-        from botocore.config import Config
-
         return self.session.client(service, config=Config(connect_timeout=5, read_timeout=20))
 
     def endpoint(self) -> ClusterEndpoint:
@@ -81,14 +76,11 @@ class Eks:
         return ClusterEndpoint(description["endpoint"], description["certificateAuthority"]["data"])
 
     def token(self) -> Token:
-        from botocore.exceptions import NoCredentialsError
-        from botocore.signers import RequestSigner
-
         with _errors("sts:GetCallerIdentity", self.cluster):
             sts = self._client("sts")
             credentials = self.session.get_credentials()
             if credentials is None:
-                raise NoCredentialsError
+                raise aws.NoCredentialsError
             service = sts.meta.service_model.service_id
             signer = RequestSigner(
                 service, self.cluster.location, "sts", "v4", credentials, self.session.events

@@ -7,6 +7,12 @@ from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
 
+import google.auth
+from google.api_core import exceptions as api
+from google.auth import exceptions as auth
+from google.auth.transport.requests import Request
+from google.cloud import container_v1
+
 from mpctl.cloud.managed_cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import MpctlError, NotPermitted
 
@@ -18,9 +24,6 @@ LOGIN = "log in (gcloud auth application-default login), or set GOOGLE_APPLICATI
 @contextmanager
 def _errors(action: str, cluster: Cluster) -> Iterator[None]:
     """``action`` in IAM's spelling, for example ``container.clusters.get``."""
-    from google.api_core import exceptions as api
-    from google.auth import exceptions as auth
-
     try:
         yield
     except (
@@ -44,20 +47,11 @@ class Gke:
 
     def __init__(self, cluster: Cluster, *, client: Any = None) -> None:
         self.cluster, self.client = cluster, client
-        try:
-            import google.auth  # noqa: F401  the extra is installed
-        except ImportError:
-            hint = "pip install '.[cloud]' in the checkout of mpctl"
-            raise MpctlError("GKE needs google-cloud-container", hint=hint) from None
 
     def _credentials(self) -> Any:
-        import google.auth
-
         return google.auth.default(scopes=[SCOPE])[0]
 
     def endpoint(self) -> ClusterEndpoint:
-        from google.cloud import container_v1
-
         wanted = self.cluster
         resource = f"projects/{wanted.project}/locations/{wanted.location}/clusters/{wanted.name}"
         with _errors("container.clusters.get", wanted):
@@ -78,8 +72,6 @@ class Gke:
         )
 
     def token(self) -> Token:
-        from google.auth.transport.requests import Request
-
         with _errors("container.clusters.connect", self.cluster):
             credentials = self._credentials()
             credentials.refresh(Request())

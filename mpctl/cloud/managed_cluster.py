@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from mpctl.errors import InputError
+from mpctl.errors import InputError, MpctlError
 
 _EKS = re.compile(r"eks/(?P<location>[a-z0-9-]+)/(?P<name>[\w-]+)")
 _GKE = re.compile(r"gke/(?P<project>[^/]+)/(?P<location>[a-z0-9-]+)/(?P<name>[a-z0-9-]+)")
@@ -72,14 +72,19 @@ def open_cloud(cluster: Cluster, *, profile: str | None) -> Cloud:
         InputError: a profile for GKE.
         MpctlError: the cloud's client library is not installed.
     """
-    if cluster.project is None:
-        from mpctl.cloud.eks import Eks
-
-        return Eks(cluster, profile=profile)
-    if profile:
+    if profile and cluster.project is not None:
         raise InputError(
             "is for EKS; GKE uses the application default credentials", field="--profile"
         )
-    from mpctl.cloud.gke import Gke
+    try:
+        if cluster.project is None:
+            from mpctl.cloud.eks import Eks
 
+            return Eks(cluster, profile=profile)
+        from mpctl.cloud.gke import Gke
+    except ImportError as error:
+        raise MpctlError(
+            f"{cluster.short} needs {error.name}, which is not installed",
+            hint="pip install '.[cloud]' in the checkout of mpctl",
+        ) from error
     return Gke(cluster)

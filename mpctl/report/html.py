@@ -9,39 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
 
 from mpctl import formatting
-from mpctl.errors import MpctlError
 from mpctl.experiment.counters import Window
 from mpctl.json_types import Json
+from mpctl.report import plots
 from mpctl.report.text_table import argument_lines, condition_rows, tail_text
 from mpctl.report.values import CellReport, Report, outcome_sign, outcome_word, printable, title_of
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 _TITLES = {"ttft": "Time to first token", "tpot": "Time per output token", "e2e": "Whole answer"}
 _CELLS_WITH_PLOTS = 12  # three panels of 7 kB each
 
 
 def html_report(report: Report) -> str:
-    """The whole page.
-
-    Raises:
-        MpctlError: jinja2 or matplotlib is not installed.
-    """
-    try:
-        import jinja2
-        import matplotlib as mpl
-        from markupsafe import Markup
-
-        del mpl
-    except ImportError as error:
-        raise MpctlError(
-            f"the HTML report needs {error.name}, which is not installed",
-            hint="pip install '.[report]' in the checkout of mpctl; the other formats need nothing more",
-        ) from error
+    """The whole page."""
     main = report.main
     files = resources.files("mpctl.report").joinpath("templates")
     environment = jinja2.Environment(
@@ -88,10 +73,6 @@ def _shown(value: Any) -> Any:
 
 
 def _plots(report: Report) -> Json:
-    from markupsafe import Markup
-
-    from mpctl.report import plots
-
     def safe(svg: str) -> Markup:
         return Markup(svg)
 
@@ -129,8 +110,6 @@ def _measured(cell: CellReport) -> bool:
 
 def _pair(baseline: str, candidate: str) -> Markup:
     """A table cell with the baseline's figure above the candidate's."""
-    from markupsafe import Markup
-
     return Markup(
         '<td class="n pair"><span class="from">{}</span><span class="to">{}</span></td>'
     ).format(baseline, candidate)

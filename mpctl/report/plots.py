@@ -15,7 +15,12 @@ import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from mpctl.formatting import estimate, milliseconds, ratio, share
 from mpctl.json_types import JsonView
@@ -23,28 +28,20 @@ from mpctl.packaged import packaged
 from mpctl.report.values import CellReport, outcome_word, printable, title_of
 from mpctl.stats.confidence import Interval
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Canvas
-
-
 _FILE = packaged(__package__, "style.yaml")
 INK: Mapping[str, str] = _FILE["ink"]
 _DPI = 72  # one SVG unit is one CSS pixel
 
 
 @contextmanager
-def canvas(width: float, height: float) -> Iterator[Canvas]:
+def canvas(width: float, height: float) -> Iterator[Figure]:
     """A figure of that many CSS pixels, in the style of the page."""
-    from matplotlib.figure import Figure
-
     with _style():
         yield Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI, layout="constrained")
 
 
-def write(figure: Canvas, name: str, alternative: str) -> str:
+def write(figure: Figure, name: str, alternative: str) -> str:
     """The figure as an ``<svg>`` element. ``alternative`` is its text for those who do not see it."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
     buffer = io.StringIO()
     writer: Any = FigureCanvasSVG(figure)
     with _style():
@@ -70,8 +67,6 @@ def write(figure: Canvas, name: str, alternative: str) -> str:
 
 
 def _style() -> Any:
-    import matplotlib as mpl
-
     style: Any = _FILE["style"]  # its keys are a Literal of three hundred names
     return mpl.rc_context(style)
 
@@ -292,8 +287,6 @@ def _ratio_ticks(low: float, high: float, *, at_most: int) -> list[float]:
 def _time_axis(axes: Any, low: float, high: float) -> None:
     """Milliseconds from zero, or logarithmic where the arms are far apart."""
     if low > 0 and high / low > 12:
-        from matplotlib.ticker import FuncFormatter, LogLocator
-
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 3.0), numticks=5))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))

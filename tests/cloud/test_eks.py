@@ -13,13 +13,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx
 import pytest
 
-from mpctl.cloud.eks import Eks
 from mpctl.cloud.managed_cluster import Cluster
 from mpctl.errors import MpctlError, NotPermitted
 
 from .conftest import REGION, SECRET, Faults
 
 boto3 = pytest.importorskip("boto3", reason="pip install 'mpctl[cloud]'")
+
+from mpctl.cloud.eks import Eks  # noqa: E402
 
 CLUSTER = Cluster("serving", REGION)
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from mpctl.cloud.gke import Gke
 from mpctl.cloud.managed_cluster import Cluster
 from mpctl.errors import MpctlError, NotPermitted
 
 grpc = pytest.importorskip("grpc", reason="pip install 'mpctl[cloud]'")
 pytest.importorskip("google.cloud.container_v1", reason="pip install 'mpctl[cloud]'")
+
+from mpctl.cloud.gke import Gke  # noqa: E402
 
 from .fake_gke import FakeGke, running  # noqa: E402
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,36 +11,32 @@ from mpctl.app.inspect_requests import ReportRequest
 from mpctl.cli.command import SERVICE_AND_RUN, command, formats_option
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import document
-from mpctl.errors import InputError
+from mpctl.errors import InputError, MpctlError
 
 if TYPE_CHECKING:
     from mpctl.app.inspect.measured import MeasuredReport
 
 
 def _html(measured: MeasuredReport) -> str:
-    from mpctl.report.html import html_report
-
+    try:
+        from mpctl.report.html import html_report
+    except ImportError as error:
+        raise MpctlError(
+            f"the HTML report needs {error.name}, which is not installed",
+            hint="pip install '.[report]' in the checkout of mpctl; the other formats need nothing more",
+        ) from error
     return html_report(measured.report)
 
 
-def _markdown(measured: MeasuredReport) -> str:
-    from mpctl.report.markdown import markdown_report
+def _text(measured: MeasuredReport, form: str) -> str:
+    from mpctl.report import markdown, record
 
-    return markdown_report(measured.report)
-
-
-def _document(measured: MeasuredReport, form: str) -> str:
-    from mpctl.report.record import report_record
-
-    return document("Report", report_record(measured.report), form) + "\n"
+    if form == "md":
+        return markdown.markdown_report(measured.report)
+    return document("Report", record.report_record(measured.report), form) + "\n"
 
 
-_FORMATS: dict[str, Callable[[MeasuredReport], str]] = {
-    "html": _html,
-    "md": _markdown,
-    "json": lambda measured: _document(measured, "json"),
-    "yaml": lambda measured: _document(measured, "yaml"),
-}
+_FORMATS = ("html", "md", "json", "yaml")
 _ENDINGS = {f".{name}": name for name in _FORMATS}
 
 
@@ -92,7 +87,7 @@ def render(measured: MeasuredReport, form: str) -> str:
     Raises:
         MpctlError: a library that the format needs is not installed.
     """
-    return _FORMATS[form](measured)
+    return _html(measured) if form == "html" else _text(measured, form)
 
 
 def _choose_format(form: str | None, file: str | None) -> str:

@@ -15,6 +15,7 @@ from mpctl.app.requests import SigningRequest
 from mpctl.app.session.cluster import ClusterSession
 from mpctl.errors import InputError, NotPermitted, Refused
 from mpctl.evidence import bundle as attestation
+from mpctl.evidence import envelopes
 from mpctl.evidence.requests import VerifyRequest
 from mpctl.experiment.cell import Cell
 
@@ -203,7 +204,7 @@ def test_more_signatures_or_envelopes_than_a_bundle_has_are_refused_before_one_i
         return "\n".join([json.dumps({**envelope, "signatures": [*others, genuine]}), second])
 
     assert verify(tmp_path, signed_by(16), public).verdict == "promote"
-    monkeypatch.setattr(attestation, "_pae", lambda _: pytest.fail("a signature was checked"))
+    monkeypatch.setattr(envelopes, "_pae", lambda _: pytest.fail("a signature was checked"))
     with pytest.raises(Refused, match="17 signatures, allowed are 16"):
         verify(tmp_path, signed_by(17), public)
     with pytest.raises(Refused, match="3 lines, expected 2 envelopes"):
@@ -245,6 +246,6 @@ def test_a_file_that_is_no_key_is_named(tmp_path):
     with pytest.raises(InputError, match="not a public key"):
         verify(tmp_path, bundle, private)
     with pytest.raises(InputError, match="needs its public key"):
-        attestation.open_signer(SigningRequest("awskms:alias/gate"))
+        envelopes.open_signer(SigningRequest("awskms:alias/gate"))
     with pytest.raises(InputError, match="sign_with: the key cannot be used"):
-        attestation.open_signer(SigningRequest("nokms:alias/gate", public))
+        envelopes.open_signer(SigningRequest("nokms:alias/gate", public))

@@ -1,5 +1,6 @@
 """Operations by OTLP: spans of the ledger's times, figures as metrics, and a receiver that is gone stops nothing."""
 
+import sys
 import time
 
 import pytest
@@ -132,7 +133,7 @@ def test_a_closed_port_delays_no_operation_beyond_the_bound(monkeypatch):
 
 def test_without_an_endpoint_the_sdk_is_not_imported(monkeypatch):
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    monkeypatch.setattr(telemetry, "_send", None)
+    monkeypatch.setitem(sys.modules, "mpctl.evidence.spans", None)
     session = MemorySession()
     rollout.run(session, ASKED)
     assert session.console.warnings == []

@@ -191,18 +191,6 @@ def test_markdown_is_made_for_a_pull_request():
     assert "| chat | 32 at once | 20% | ✗ Reject | 0.60x (95% CI 0.54x to 0.66x) |" in before
 
 
-def test_html_without_its_libraries_says_what_to_install(monkeypatch):
-    import sys
-
-    from mpctl.errors import MpctlError
-
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MpctlError) as error:
-        html_report(report())
-    assert error.value.message == "the HTML report needs matplotlib, which is not installed"
-    assert error.value.hint.startswith("pip install '.[report]' in the checkout")
-
-
 def test_arguments_that_differ_are_marked():
     page = html_report(report())
     marked = re.findall(r"<mark>(.*?)</mark>", page)

@@ -19,6 +19,7 @@ from run_samples import make_run
 from mpctl.app.bench.recorded import FinishedRun
 from mpctl.app.requests import SigningRequest
 from mpctl.evidence import bundle as attestation
+from mpctl.evidence import envelopes
 from mpctl.experiment.cell import Cell
 from mpctl.methods import Spec
 from mpctl.rollout.operation import Operation
@@ -61,5 +62,5 @@ def make_bundle(private, *, service="team/qwen", speeds=None, session=None, **ar
     )
     session = session or SimpleNamespace(store=SimpleNamespace(revisions=lambda: ()))
     operation = Operation("rollout-1", plan, NOW, "somebody")
-    signer = attestation.open_signer(SigningRequest(private))
+    signer = envelopes.open_signer(SigningRequest(private))
     return attestation.attest(session, operation, FinishedRun(run, service), signer)

@@ -61,6 +61,18 @@ def test_every_format_has_the_cost_of_a_million_tokens_for_a_price(cli, run_file
     assert done.out.count("per 1M output tokens") == 1
 
 
+def test_html_without_its_libraries_says_what_to_install(cli, run_file, monkeypatch):
+    monkeypatch.delitem(sys.modules, "mpctl.report.html", raising=False)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    done = cli("report", run_file, "--output-file", "r.html")
+    error, hint = done.err.splitlines()
+    assert (done.code, error) == (
+        1,
+        "error: the HTML report needs jinja2, which is not installed",
+    )
+    assert hint.startswith("hint: pip install '.[report]' in the checkout")
+
+
 @pytest.mark.parametrize("output", ["yaml", "wide"])
 @pytest.mark.parametrize("place", ["variable", "file"])
 def test_a_format_that_is_set_for_all_commands_is_not_meant(cli, run_file, place, output):
