@@ -8,12 +8,12 @@ of an annex was deleted works without what the annex adds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from mpctl.errors import InputError
+from mpctl.errors import InputError
 
 # name -> module and function
 HOOKS = {
@@ -39,8 +39,6 @@ HOOKS = {
 
 def find(name: str) -> Callable[..., Any] | None:
     """The function behind a hook; None where its annex is not part of this installation."""
-    from importlib import import_module
-
     module, _, function = HOOKS[name].partition(":")
     hook: Callable[..., Any] | None = (
         getattr(import_module(module), function) if is_installed(module) else None
@@ -62,15 +60,11 @@ def need(name: str) -> Callable[..., Any]:
 
 def is_installed(module: str) -> bool:
     """Whether the folder that a module belongs to is part of this installation."""
-    from importlib.util import find_spec
-
     return find_spec(".".join(module.split(".")[:2])) is not None
 
 
 def absent(module: str) -> InputError:
     """The error for a module of an annex that is not part of this installation."""
-    from mpctl.errors import InputError
-
     folder = "/".join(module.split(".")[:2])
     return InputError(
         f"{folder} is not part of this installation", hint="install the whole mpctl package"

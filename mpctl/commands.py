@@ -75,7 +75,7 @@ def line(*words: str | int, namespace: str | None = None) -> str:
         pass
     elif arguments[0] not in _ANYWHERE and not any(flag in arguments for flag in _FILE):
         arguments += [word for pair in _reader.options(namespace) for word in pair]
-    return f"{_reader.program} {_joined(arguments)}"
+    return f"{_reader.program} {joined(arguments)}"
 
 
 class OnService:
@@ -92,10 +92,11 @@ class OnService:
 def kubectl(*words: str, namespace: str | None = None) -> str:
     """Return a command of kubectl for the same cluster."""
     chosen = [pair for pair in _reader.options(namespace) if pair[0] == "-n" or pair[0] in _KUBECTL]
-    return _joined(["kubectl", *words, *(word for pair in chosen for word in pair)])
+    return joined(["kubectl", *words, *(word for pair in chosen for word in pair)])
 
 
-def _joined(words: list[str]) -> str:
+def joined(words: list[str]) -> str:
+    """The words as a line that a shell reads."""
     import shlex
 
     return shlex.join(words)

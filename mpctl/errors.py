@@ -20,6 +20,8 @@ next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class MpctlError(Exception):
     """Base of everything a user may see.
@@ -130,3 +132,10 @@ EXIT_CODES: dict[int, str] = {
     7: "A step failed after a change; the service was restored",
     9: "Refused by the preflight; nothing was changed",
 }
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The most similar of some words, for a hint; empty where none is similar."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, list(words), n=1)), "")

@@ -7,7 +7,6 @@ error names file, line and field. Dates stay text. Manifests that are edited byt
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from ruamel.yaml.constructor import DuplicateKeyError, RoundTripConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.reader import ReaderError
 
-from mpctl.errors import InputError
+from mpctl.errors import InputError, nearest
 
 T = TypeVar("T")
 _MISSING: Any = object()
@@ -309,5 +308,5 @@ WORDS: dict[type, str] = {
 
 
 def near(name: str, allowed: tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(name, allowed, n=1, cutoff=0.6)
-    return f", did you mean {close[0]}?" if close else ""
+    close = nearest(name, allowed)
+    return f", did you mean {close}?" if close else ""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from pathlib import Path
 
-from mpctl.errors import InputError, MpctlError
+from mpctl.errors import InputError, MpctlError, nearest
 from mpctl.gate.policy import Policy
 
 
@@ -29,9 +28,9 @@ def _nearest(missing: Path) -> str:
     if not missing.parent.is_dir():
         return f"create the directory {missing.parent.absolute()}, or name another file"
     names = (entry.name for entry in missing.parent.iterdir() if entry.is_file())
-    near = difflib.get_close_matches(missing.name, names, n=1)
+    near = nearest(missing.name, names)
     return (
-        f"did you mean {missing.with_name(near[0])}"
+        f"did you mean {missing.with_name(near)}"
         if near
         else "name an existing file, or - for standard input"
     )

@@ -53,19 +53,21 @@ class Option:
 
 def option(*flags: str, unused: Any = None, **settings: Any) -> Any:
     """A field that an option sets. ``unused``: its value without the option, where ``default`` is not it."""
-    from dataclasses import field
-
     declared = Option(*flags, **settings)
-    return field(
+    return _field(
         default=declared.unused() if unused is None else unused, metadata={"option": declared}
     )
 
 
 def group(request: type[Any], *, required: str = "") -> Any:
     """A field whose options are those of another request. ``required``: the flag that must be used."""
+    return _field(default_factory=request, metadata={"group": request, "required": required})
+
+
+def _field(**settings: Any) -> Any:
     from dataclasses import field
 
-    return field(default_factory=request, metadata={"group": request, "required": required})
+    return field(**settings)
 
 
 class File:
@@ -127,8 +129,6 @@ class Numbers:
         return numbers
 
     def _number(self, text: Any, value: Any) -> float:
-        import math
-
         try:
             number = int(str(text)) if self._whole else float(str(text))
         except ValueError:
@@ -136,7 +136,7 @@ class Numbers:
                 f"{str(text).strip()!r} in {value!r} is no {'whole ' * self._whole}number"
             ) from None
         low = number <= self._least if self._above else number < self._least
-        if low or not math.isfinite(number):
+        if low or not abs(number) < float("inf"):
             raise ValueError(
                 f"{text} must be {'above' if self._above else 'at least'} {self._least:g}"
             )

@@ -70,6 +70,20 @@ class DryRun(StrEnum):
     SERVER = "server"
 
 
+def require_server(dry_run: DryRun, platform: str) -> None:
+    """Refuse a dry run that the platform cannot make.
+
+    Raises:
+        InputError: a server is asked for where there is none.
+    """
+    if dry_run is DryRun.SERVER and platform == "local":
+        raise InputError(
+            "the local platform has no server to ask",
+            field="--dry-run",
+            hint="--dry-run=client makes the same checks",
+        )
+
+
 def _dry_run() -> Any:
     return _execution(
         "--dry-run",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,8 @@ from mpctl.cli.command import OUTPUT, command, formats_option
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns, paragraph
 from mpctl.errors import InputError, Refused
-from mpctl.json_types import Json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from mpctl.app.cluster.doctor import Diagnosis
     from mpctl.doctor import Symptom
 
@@ -109,7 +107,7 @@ def rbac(context: CliContext, /, request: RbacRequest, *, calls: bool, form: str
     Without --cluster-wide: a Role in the namespace of -n, a ClusterRole for what lies outside of it (nodes, devices),
     and a Role in KServe's namespace for the doctor.
     """
-    from mpctl.app.cluster.rbac import list_calls, make_roles, subject_warnings
+    from mpctl.app.cluster.rbac import list_calls, manifests, subject_warnings
 
     if calls:
         context.output = form or "table"
@@ -139,22 +137,11 @@ def rbac(context: CliContext, /, request: RbacRequest, *, calls: bool, form: str
             "roles are printed as yaml or json", field="--output", hint="--calls prints a table"
         )
     request = replace(request, namespace=context.shared["namespace"])
-    context.terminal.result(_manifests(make_roles(request), form or "yaml"))
+    context.terminal.result(manifests(request, form or "yaml"))
     for warning in subject_warnings(request):
         context.terminal.warn(warning)
     if not request.bind_to:
         context.terminal.note("roles only; --to user:NAME or group:NAME also prints their bindings")
-
-
-def _manifests(roles: tuple[Json, ...], form: str) -> str:
-    """Return the roles as kubectl reads them, without apiVersion and kind of mpctl."""
-    if form == "json":
-        import json
-
-        return json.dumps({"apiVersion": "v1", "kind": "List", "items": roles}, indent=2)
-    from mpctl.platform.kubernetes.access.rbac import to_yaml
-
-    return to_yaml(roles)
 
 
 @command("connect", click.Argument(["cluster"]), ConnectRequest)

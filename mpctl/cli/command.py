@@ -16,6 +16,7 @@ from mpctl.cli.group import FittedHelp
 from mpctl.cli.printer import FORMATS
 from mpctl.cli.registry import SHARED
 from mpctl.cli.settings import configure
+from mpctl.errors import nearest
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -252,10 +253,8 @@ class Word(click.Choice[Any]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The word."""
         if value not in self.choices:
-            import difflib
-
-            near = difflib.get_close_matches(str(value), self.choices, n=1)
-            meant = f"; did you mean {near[0]}" if near else ""
+            near = nearest(str(value), self.choices)
+            meant = f"; did you mean {near}" if near else ""
             self.fail(f"{str(value)!r} is not one of {', '.join(self.choices)}{meant}", param, ctx)
         return self._kind(value)
 

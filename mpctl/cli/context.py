@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mpctl import commands
 from mpctl.cli.printer import Result, render
 from mpctl.cli.terminal import Terminal
+from mpctl.errors import MpctlError
 
 if TYPE_CHECKING:
     from mpctl.app.session.base import Place, Session, Source
@@ -71,7 +73,6 @@ class CliContext:
 
     def describe_unfinished(self) -> str:
         """The unfinished operation of the service of this call, and what ends it; empty where none is known."""
-        from mpctl.errors import MpctlError
         from mpctl.rollout.operation import unfinished_operation
 
         session = self._session
@@ -117,8 +118,6 @@ class CliContext:
         """The command line of this call with another number of rounds; empty for a command that plans none."""
         if repeats is None or not {"rollout", "bench"} & set(self.arguments):
             return ""
-        import shlex
-
         from mpctl.manifest import redacted
 
         arguments: list[str] = []
@@ -130,7 +129,9 @@ class CliContext:
                     next(words, None)
             else:
                 arguments.append(word)
-        return shlex.join([*self.program.split(), *redacted(arguments), "--repeats", str(repeats)])
+        return commands.joined(
+            [*self.program.split(), *redacted(arguments), "--repeats", str(repeats)]
+        )
 
     def emit(
         self,

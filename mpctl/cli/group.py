@@ -11,7 +11,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.registry import load_command
 from mpctl.cli.size import fit_examples
 from mpctl.cli.terminal import as_called
-from mpctl.errors import InputError
+from mpctl.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from mpctl.cli.registry import Table
@@ -91,14 +91,10 @@ class LazyGroup(FittedHelp, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Suggest a similar command for an unknown name; apply the settings files to a known command."""
         if args and args[0] not in self.table and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], self.table, n=1)
+            near = nearest(args[0], self.table)
             shown = ctx.command_path
             hint = (
-                f"did you mean {shown} {near[0]}"
-                if near
-                else f"run '{shown} --help' to list commands"
+                f"did you mean {shown} {near}" if near else f"run '{shown} --help' to list commands"
             )
             raise InputError(f"unknown command {shown} {args[0]}", hint=hint)
         name, command, command_args = super().resolve_command(ctx, args)

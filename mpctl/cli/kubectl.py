@@ -10,16 +10,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from click.shell_completion import ShellComplete
+
+from mpctl.cli.context import CliContext
+from mpctl.cli.root import cli
+
 _DEFAULT, _NO_FILES = 0, 4  # cobra's ShellCompDirective
 
 
 def complete(words: Sequence[str]) -> str:
     """Return the answer to kubectl; the last of ``words`` is being typed. Errors give no candidates."""
-    from click.shell_completion import ShellComplete
-
-    from mpctl.cli.context import CliContext
-    from mpctl.cli.root import cli
-
     before, word = list(words[:-1]), words[-1] if words else ""
     completer = ShellComplete(cli, {"obj": CliContext("kubectl mpctl")}, "mpctl", "_MPCTL_COMPLETE")
     try:

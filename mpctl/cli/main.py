@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from mpctl import __version__
+
 
 def program_name() -> str:
     """``kubectl mpctl`` when kubectl runs us as a plugin."""
@@ -55,14 +57,11 @@ def _known_answer(arguments: list[str]) -> str | None:
     if "_MPCTL_COMPLETE" in os.environ or program_name() != "mpctl":
         return None
     if arguments == ["--version"]:
-        from mpctl import __version__
-
         return f"mpctl {__version__}\n"
     if arguments in (["--help"], ["-h"]):
-        from mpctl.cli import root_help
-        from mpctl.cli.size import width
+        from mpctl.cli import root_help, size
 
-        return root_help.text() if width() >= root_help.WIDTH else None
+        return root_help.text() if size.width() >= root_help.WIDTH else None
     return None
 
 

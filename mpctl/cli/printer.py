@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from mpctl import safe_text
-from mpctl.cli.size import wrapped
+from mpctl.cli.size import folded_command
 
 if TYPE_CHECKING:
     from mpctl.json_types import JsonView
 
 API_VERSION = "mpctl.dev/v1alpha1"
 _GAP = 3  # spaces between two columns
+_COMMAND = r"(?<=')(?:kubectl |mpctl )[^'\n]*(?=')"
+_BOUND = "\x00"  # in place of a space that must not be broken
 _MOST_LINES = 6  # of a wrapped row; a table with a taller one is printed as blocks
 
 
@@ -191,3 +195,38 @@ def _block(header: Sequence[str], row: Sequence[str], width: int) -> str:
         for name, cell in zip(header, row, strict=True)
         if cell
     )
+
+
+def wrapped(text: str, columns: int, indent: str = "", deeper: str = "") -> str:
+    """Each line of the text wrapped to ``columns``, the first indented by ``indent`` and the others by ``deeper``.
+
+    A quoted command stays in one piece; one that is too long for a line is continued with a backslash, so that it can
+    be pasted. Other words are broken only where one alone is wider than the page.
+    """
+    import textwrap
+
+    lines, first = [], indent
+    for line in text.split("\n"):
+        if len(first + line) > columns:
+            room = columns - len(deeper) - 1
+            bound = re.sub(_COMMAND, partial(_continued, room, deeper), line)
+            pieces = bound.split("\n")
+            for number, piece in enumerate(pieces):
+                start = first if number == 0 else ""
+                lines += textwrap.wrap(
+                    piece,
+                    columns,
+                    initial_indent=start,
+                    subsequent_indent=deeper,
+                    break_on_hyphens=False,
+                )
+        else:
+            lines.append(first + line)
+        first = deeper
+    return "\n".join(lines).replace(_BOUND, " ")
+
+
+def _continued(columns: int, indent: str, command: re.Match[str]) -> str:
+    """A command that is wrapped at no other place than behind a backslash."""
+    lines = folded_command(command.group(), columns, indent + "  ").split("\n")
+    return "\n".join(line.replace(" ", _BOUND) for line in lines)

@@ -5,6 +5,8 @@ The module of a command is imported when the command is used.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from mpctl.app.option import Duration, File, Option
 
 TYPE_CHECKING = False
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     import click
+
+    from mpctl.errors import InputError
 
     # name -> (module:attribute, one line of help, topic of the listing; without one it is not listed)
     Table = Mapping[str, tuple[str, str, str]]
@@ -183,26 +187,22 @@ def load_command(table: Table, name: str) -> click.Command:
     Raises:
         InputError: the annex is not part of this installation.
     """
-    from importlib import import_module
-
+    if error := absence(table, name):
+        raise error
     module, _, attribute = table[name][0].partition(":")
-    if is_absent(table, name):
-        from mpctl.annex import absent
-
-        raise absent(module)
     loaded = import_module(module if module.startswith("mpctl.") else f"mpctl.cli.{module}")
     command: click.Command = getattr(loaded, attribute)
     return command
 
 
-def is_absent(table: Table, name: str) -> bool:
-    """Whether a command belongs to an annex that is not part of this installation."""
-    module = table[name][0]
+def absence(table: Table, name: str) -> InputError | None:
+    """The error for a command of an annex that is not part of this installation, else None."""
+    module = table[name][0].partition(":")[0]
     if not module.startswith("mpctl."):
-        return False
-    from mpctl.annex import is_installed
+        return None
+    from mpctl.annex import absent, is_installed
 
-    return not is_installed(module)
+    return None if is_installed(module) else absent(module)
 
 
 def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -211,7 +211,7 @@ def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
     while pending:
         path, table = pending.pop(0)
         for name in table:
-            if is_absent(table, name):
+            if absence(table, name):
                 continue
             command = load_command(table, name)
             below: Table | None = getattr(command, "table", None)
@@ -223,18 +223,7 @@ def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
 
 def _contexts(ctx: Any, text: str) -> list[str]:
     """Contexts for completion; the kubeconfig may be named before the command or behind it."""
-    from pathlib import Path
-
-    import yaml
-
-    from mpctl.platform.kubernetes.api.connection import kubeconfig_files
+    from mpctl.platform.kubernetes.api.connection import contexts
 
     named = ctx.params.get("kubeconfig") or ctx.find_root().params.get("kubeconfig")
-    kubeconfigs = [
-        yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
-        for file in kubeconfig_files(named)
-    ]
-    names = {
-        str(context["name"]) for record in kubeconfigs for context in record.get("contexts") or ()
-    }
-    return sorted(name for name in names if name.startswith(text))
+    return sorted(name for name in contexts(named) if name.startswith(text))

@@ -24,7 +24,7 @@ import click
 from mpctl import commands
 from mpctl.cli.project_file import ALLOWED, LARGEST, decoded, read_project_file
 from mpctl.cli.registry import COMMANDS, every_command
-from mpctl.errors import InputError
+from mpctl.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from mpctl.staging.modes import StagingFacts
@@ -234,12 +234,10 @@ def _staging(text: str, file: str) -> StagingFacts:
 
 
 def _unknown(setting: Setting, name: str, names: Iterable[str], message: str) -> NoReturn:
-    import difflib
-
-    near = difflib.get_close_matches(name, names, n=1)
+    near = nearest(name, names)
     owners = commands_with(name)
     if near:
-        hint = f"did you mean {near[0]}"
+        hint = f"did you mean {near}"
     elif owners:
         hint = f"it is an option of {', '.join(owners)}: write it below that name"
     else:

@@ -13,7 +13,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.printer import API_VERSION, columns, explain_formats, page, paragraph
 from mpctl.cli.registry import COMMANDS
 from mpctl.cli.terminal import as_called
-from mpctl.errors import EXIT_CODES, InputError
+from mpctl.errors import EXIT_CODES, InputError, nearest
 
 _ENVIRONMENT = (
     ("MPCTL_<OPTION>", "value of any option, for example MPCTL_NAMESPACE or MPCTL_CONCURRENCY"),
@@ -122,14 +122,12 @@ def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
     for word in words:
         below = command_.get_command(ctx, word) if isinstance(command_, click.Group) else None
         if below is None:
-            import difflib
-
             names = (
                 [*TOPICS, *command_.list_commands(ctx)] if isinstance(command_, click.Group) else []
             )
-            near = difflib.get_close_matches(word, names, n=1)
+            near = nearest(word, names)
             hint = (
-                f"did you mean {near[0]}"
+                f"did you mean {near}"
                 if near
                 else f"'mpctl --help' lists the commands; topics: {', '.join(TOPICS)}"
             )

@@ -7,11 +7,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import re
     from typing import TextIO
-
-_COMMAND = r"(?<=')(?:kubectl |mpctl )[^'\n]*(?=')"
-_BOUND = "\x00"  # in place of a space that must not be broken
 
 
 def width() -> int:
@@ -39,43 +35,6 @@ def _size() -> tuple[int, int]:
 def width_of(stream: TextIO) -> int | None:
     """Width of the terminal that a stream shows on; None for a file or a pipe."""
     return width() if stream.isatty() else None
-
-
-def wrapped(text: str, columns: int, indent: str = "", deeper: str = "") -> str:
-    """Each line of the text wrapped to ``columns``, the first indented by ``indent`` and the others by ``deeper``.
-
-    A quoted command stays in one piece; one that is too long for a line is continued with a backslash, so that it can
-    be pasted. Other words are broken only where one alone is wider than the page.
-    """
-    import functools
-    import re
-    import textwrap
-
-    lines, first = [], indent
-    for line in text.split("\n"):
-        if len(first + line) > columns:
-            room = columns - len(deeper) - 1
-            bound = re.sub(_COMMAND, functools.partial(_continued, room, deeper), line)
-            pieces = bound.split("\n")
-            for number, piece in enumerate(pieces):
-                start = first if number == 0 else ""
-                lines += textwrap.wrap(
-                    piece,
-                    columns,
-                    initial_indent=start,
-                    subsequent_indent=deeper,
-                    break_on_hyphens=False,
-                )
-        else:
-            lines.append(first + line)
-        first = deeper
-    return "\n".join(lines).replace(_BOUND, " ")
-
-
-def _continued(columns: int, indent: str, command: re.Match[str]) -> str:
-    """A command that is wrapped at no other place than behind a backslash."""
-    lines = folded_command(command.group(), columns, indent + "  ").split("\n")
-    return "\n".join(line.replace(" ", _BOUND) for line in lines)
 
 
 def folded_command(command: str, columns: int, indent: str = "  ") -> str:

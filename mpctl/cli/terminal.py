@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from mpctl import safe_text
-from mpctl.cli.size import folded_command, height, width, width_of, wrapped
+from mpctl.cli.printer import wrapped
+from mpctl.cli.size import folded_command, height, width, width_of
 from mpctl.errors import Cancelled, InputError, MpctlError
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,12 +21,16 @@ from mpctl.app.session.base import (
 )
 from mpctl.app.session.service_status import Status
 from mpctl.errors import Cancelled, InputError
+from mpctl.estimate.shape import find_gpu
+from mpctl.experiment.counters import CounterError
 from mpctl.json_types import Json
 from mpctl.local.engine import installed_version, model_of, read_service
+from mpctl.local.logs import log_path
 from mpctl.local.platform import LocalPlatform
 from mpctl.manifest import Service
 from mpctl.methods import from_config
 from mpctl.platform.file_store import FileStore
+from mpctl.platform.kubernetes.api.connection import missing_kubeconfig, reachable
 from mpctl.platform.state_files import service_dirs
 from mpctl.rollout.ports import COPY, Arm
 
@@ -91,8 +94,6 @@ class LocalSession(Session):
 
     def engine_log(self) -> str | None:
         """The beginning of the serving arm's log, where vLLM says how large its KV pool is."""
-        from mpctl.local.logs import log_path
-
         path = log_path(self.platform.directory, self.platform.desired().route)
         try:
             with path.open(encoding="utf-8", errors="replace") as file:
@@ -102,7 +103,6 @@ class LocalSession(Session):
 
     def gpu(self) -> str | None:
         """The GPU of this machine."""
-        from mpctl.estimate.shape import find_gpu
         from mpctl.platform.meter import device
 
         gpu = find_gpu(device())
@@ -110,7 +110,6 @@ class LocalSession(Session):
 
     def counters(self) -> EngineCounters:
         """Read the counters of the engine that gets the traffic."""
-        from mpctl.experiment.counters import CounterError
         from mpctl.platform.meter import read_counters
 
         desired = self.platform.desired()
@@ -160,8 +159,16 @@ class LocalSession(Session):
         meter = HttpMeter(StreamClient(), desired.cwd)
         with interruptible(self.console, lambda: interrupted or self.interrupted()):
             try:
-                context = Context(platform, self.store, meter, SystemClock(), self.console, who())
-                yield replace(context, service=self.name, namespace=self.namespace)
+                yield Context(
+                    platform,
+                    self.store,
+                    meter,
+                    SystemClock(),
+                    self.console,
+                    who(),
+                    service=self.name,
+                    namespace=self.namespace,
+                )
             finally:
                 meter.close()
 
@@ -208,8 +215,6 @@ def _namespaces(name: str) -> list[str]:
 
 def _cluster() -> str:
     """Say how to look on the cluster instead, or why there is none."""
-    from mpctl.platform.kubernetes.api.connection import missing_kubeconfig, reachable
-
     try:
         has_cluster = reachable(None, None)
     except InputError as error:

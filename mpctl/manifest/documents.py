@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Sequence
 
-from mpctl.errors import InputError
+from mpctl.errors import InputError, nearest
 from mpctl.manifest.kinds.adapter import ManifestFile, name_and_namespace, no_service
 from mpctl.manifest.kinds.config_texts import CONFIG_TEXTS
 from mpctl.manifest.kinds.dynamo_graph import DYNAMO_GRAPH
@@ -148,8 +147,8 @@ def select(services: Sequence[Service], name: str | None) -> Service:
         raise InputError(
             f'"{name}" exists in several namespaces: {spaces}', hint="put them into separate files"
         )
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"use one of: {listed}"
+    close = nearest(name, names)
+    hint = f"did you mean {close}?" if close else f"use one of: {listed}"
     raise InputError(f'service "{name}" not found; services: {listed}', hint=hint)
 
 

@@ -7,11 +7,10 @@ may know it.
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from mpctl.errors import InputError
+from mpctl.errors import InputError, nearest
 from mpctl.methods.keys import INTERNAL, KEYS, LARGE_K, check_combination, check_value
 from mpctl.methods.method import Method
 from mpctl.methods.preflight.preflight_rule import Finding, ordered
@@ -103,7 +102,7 @@ def _method(name: str) -> Method:
     near = (
         alias
         if alias in METHODS
-        else _near(alias.replace("-", "_"), METHODS) or _near(alias, METHODS)
+        else nearest(alias.replace("-", "_"), METHODS) or nearest(alias, METHODS)
     )
     if name in UNMANAGED:
         raise InputError(
@@ -114,10 +113,6 @@ def _method(name: str) -> Method:
         field="spec",
         hint=f"methods: {', '.join(METHODS)}",
     )
-
-
-def _near(name: str, known: Iterable[str]) -> str | None:
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
 def _nothing(
@@ -281,7 +276,7 @@ def _remarks(requested: Method, method: Method, settings: Mapping[str, JsonValue
 
 
 def _unknown(name: str) -> Finding:
-    near = _near(name, KEYS)
+    near = nearest(name, KEYS)
     return Finding(
         "unknown-key",
         "refuse",

@@ -278,8 +278,6 @@ def read_model(folder: Path) -> ModelFacts | None:
 if TYPE_CHECKING:
     import httpx
 
-    from mpctl.estimate import ModelFacts
-
 _ON = frozenset({"1", "on", "yes", "true"})
 CONNECT_S, READ_S = 2.0, 5.0  # one slow hub must not hold up a check that works without it
 WHOLE_S = 30.0  # for all files of one repository, tokenizer.json of some 20 MB among them

@@ -25,6 +25,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 from mpctl import bounded
 from mpctl.errors import InputError, MpctlError, NotPermitted
 
@@ -38,8 +40,6 @@ def state_root() -> Path:
     override = os.environ.get("MPCTL_STATE_DIR")
     if override:
         return Path(override).absolute()
-    import platformdirs
-
     return platformdirs.user_state_path("mpctl")
 
 

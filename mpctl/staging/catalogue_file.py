@@ -6,14 +6,13 @@ drafts of those it names.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from itertools import pairwise
 
 from mpctl import commands
-from mpctl.errors import InputError
+from mpctl.errors import InputError, nearest
 from mpctl.methods import METHODS, parse_version
 from mpctl.methods.spec import cli_name
 from mpctl.staging.catalogue import NATIVE, Catalogue, Draft, Family, PublishedAcceptance
@@ -69,10 +68,10 @@ def _draft(node: Node, target: str, sources: Mapping[str, str]) -> Draft:
     plugin = node.maybe("plugin")
     method = node.text("method")
     if method not in METHODS and plugin is None:
-        near = difflib.get_close_matches(method, list(METHODS), n=1)
+        near = nearest(method, METHODS)
         raise node.error(
             "method",
-            f"{method!r} is no method" + (f", did you mean {near[0]}?" if near else ""),
+            f"{method!r} is no method" + (f", did you mean {near}?" if near else ""),
             commands.line("methods"),
         )
     if method in METHODS and not METHODS[method].loads_weights:
@@ -185,7 +184,7 @@ def _sources(node: Node, known: Mapping[str, str]) -> tuple[str, ...]:
     names = node.texts("source")
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, list(known), n=1)
-            hint = f"did you mean {near[0]}?" if near else "explain it under sources"
+            near = nearest(name, known)
+            hint = f"did you mean {near}?" if near else "explain it under sources"
             raise node.error("source", f"{name!r} is not among the sources", hint)
     return names

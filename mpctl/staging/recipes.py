@@ -8,6 +8,8 @@ import re
 from importlib import resources
 from string import Template
 
+import yaml
+
 from mpctl.json_types import Json
 from mpctl.manifest import Service
 from mpctl.methods import parse_version
@@ -55,8 +57,6 @@ def download_job(
     The name carries a digest, because a Job's template cannot be changed. The cluster's ``token_secret`` is a Secret
     whose key HF_TOKEN is given to the downloader.
     """
-    import yaml
-
     installed = parse_version(cluster.kserve)
     version = f"v{show(installed)}" if installed else _INITIALIZER_VERSION
     texts = {

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import kubernetes.client.rest
 
-from mpctl.platform import http
+from mpctl.platform import transport
 from mpctl.platform.kubernetes import lease
 from mpctl.platform.kubernetes.api.port_forward import Forwards, ForwardTarget
 from mpctl.platform.kubernetes.load_job.job_manifest import PORT
@@ -152,7 +152,7 @@ class Current:
         """Lead every request of mpctl here, and let no thread renew a Lease: a renewal that is due comes with the next
         write."""
         kubernetes.client.rest.RESTClientObject = lambda _configuration: self
-        http._transport = lambda *_arguments: httpx.MockTransport(self._forwarded)
+        transport.limited_transport = lambda *_arguments: httpx.MockTransport(self._forwarded)
         Forwards.target = lambda _self, pod, port, **_: ForwardTarget(f"http://{pod}:{port}")
         lease.Lease._beat = lambda *_: None
         lease.this_process = lambda: self.process.name

@@ -112,6 +112,26 @@ def test_a_function_of_more_than_425_nodes_fails(checkout, statements, code):
     assert (answer.returncode, "count" in answer.stderr) == (code, bool(code))
 
 
+@pytest.mark.parametrize(
+    ("allowed", "problem"),
+    [
+        ("", "imports inside functions: gate/rules.py has 1\n"),
+        ('"app/" = 1', "imports inside functions: gate/rules.py has 1\n"),
+        ('"gate/" = 0', "imports inside functions: gate/ has 1\n"),
+        ('"gate/" = 1', ""),
+    ],
+)
+def test_an_import_inside_a_function_needs_a_place_with_a_reason(checkout, allowed, problem):
+    root = checkout("gate = 900", "sum = 900\ncore = 900")
+    with (root / "pyproject.toml").open("a") as project:
+        project.write(f"[tool.house.imports]\n{allowed}\n")
+    with (root / "mpctl" / "gate" / "rules.py").open("a") as module:
+        module.write("\n\ndef load() -> None:\n    import json\n")
+    answer = house(root, "--check")
+    assert answer.returncode == bool(problem)
+    assert answer.stderr.startswith(problem) if problem else not answer.stderr
+
+
 def test_a_stay_is_a_run_of_functions_of_one_module():
     stays = runpy.run_path(str(HOUSE.parent / "walks"))["stays"]
     steps = [("plan.py", "run"), ("plan.py", "read"), ("spec.py", "build"), ("plan.py", "rank")]

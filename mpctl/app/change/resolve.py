@@ -18,7 +18,7 @@ from mpctl.manifest.engine.recognition import use_by_name
 from mpctl.methods import METHODS, Finding, Spec, build, from_config, parse_config
 from mpctl.methods.preflight.known_bad import KnownBad, read_known_bad, shipped_known_bad
 from mpctl.methods.versions import ASCEND, engine_release, parse_version
-from mpctl.platform.checkpoints import Listing, read_checkpoint
+from mpctl.platform.checkpoints import Listing, Unavailable, read_checkpoint, read_hub
 from mpctl.staging.catalogue import Catalogue, Draft, choose
 from mpctl.staging.catalogue_file import read_catalogue, shipped
 from mpctl.staging.modes import REPOSITORY
@@ -91,8 +91,6 @@ def read_facts(
         return Checkpoint(
             unread=f"{repository} is not on this machine, and a file is judged without asking a hub"
         )
-    from mpctl.platform.checkpoints import Unavailable, read_hub
-
     try:
         return Checkpoint(read_hub(repository, revision or pinned or "main"))
     except Unavailable as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from mpctl.app.environment_requests import RbacRequest
 from mpctl.errors import InputError
 from mpctl.json_types import Json
@@ -12,6 +14,7 @@ from mpctl.platform.kubernetes.access.rbac import (
     require_name,
     roles,
     subject_of,
+    to_yaml,
 )
 from mpctl.platform.kubernetes.load_job.job_manifest import KINDS, admission_texts
 
@@ -45,7 +48,7 @@ def make_roles(request: RbacRequest) -> tuple[Json, ...]:
         )
     if request.allow_in_job and not request.admission_policy:
         raise InputError("needs --admission-policy", field="--allow-in-job")
-    manifests = roles(
+    granted = roles(
         request.role,
         namespace,
         to=subjects,
@@ -57,12 +60,24 @@ def make_roles(request: RbacRequest) -> tuple[Json, ...]:
         drafts=request.drafts,
     )
     if not request.admission_policy:
-        return manifests
+        return granted
     texts = admission_texts(_allowed(text) for text in request.allow_in_job)
     return (
-        *manifests,
+        *granted,
         *admission_policies(namespace, subjects, texts),
     )
+
+
+def manifests(request: RbacRequest, form: str) -> str:
+    """Return the roles as kubectl reads them: ``json``, else YAML.
+
+    Raises:
+        InputError: as :func:`make_roles`.
+    """
+    documents = make_roles(request)
+    if form == "json":
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}, indent=2)
+    return to_yaml(documents)
 
 
 _EVERYONE = {

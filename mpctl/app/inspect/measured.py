@@ -17,7 +17,10 @@ from mpctl.gate.analysis import Analysis
 from mpctl.gate.decomposition import Decomposition, memory_floor_ms
 from mpctl.gate.policy import Policy
 from mpctl.gate.verdict import Verdict
+from mpctl.json_types import Json
 from mpctl.report.build import build_report
+from mpctl.report.markdown import markdown_report
+from mpctl.report.record import report_record
 from mpctl.report.values import Report
 from mpctl.rollout.operation import Operation
 
@@ -99,6 +102,14 @@ class MeasuredReport:
 
     run: Run
     report: Report
+
+    def markdown(self) -> str:
+        """Return the report as a comment of a pull request."""
+        return markdown_report(self.report)
+
+    def record(self) -> Json:
+        """Return the report with all figures."""
+        return report_record(self.report)
 
 
 def make_report(place: Place, console: Console, request: ReportRequest) -> MeasuredReport:

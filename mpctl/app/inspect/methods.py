@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mpctl.app.change.resolve import load_catalogue
 from mpctl.app.inspect_requests import DraftsRequest, MethodRequest
-from mpctl.errors import InputError
+from mpctl.errors import InputError, nearest
 from mpctl.methods import METHODS, build
 from mpctl.staging.catalogue import Draft
 
@@ -41,8 +40,8 @@ def require_method(name: str | None, field: str) -> None:
     """
     if name is None or name in METHODS:
         return
-    near = difflib.get_close_matches(name, list(METHODS), n=1)
-    hint = f"did you mean {near[0]}?" if near else f"methods: {', '.join(METHODS)}"
+    near = nearest(name, METHODS)
+    hint = f"did you mean {near}?" if near else f"methods: {', '.join(METHODS)}"
     raise InputError(f"unknown method {name!r}", field=field, hint=hint)
 
 

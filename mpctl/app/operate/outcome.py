@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from mpctl import annex, commands
 from mpctl.app.change.change import unified
-from mpctl.app.requests import DryRun
 from mpctl.app.session.base import Session, who
-from mpctl.errors import GateRejected, InputError, MpctlError, RolledBack, Undecided
+from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.rule import Outcome as GateOutcome
@@ -29,20 +28,6 @@ class Preview:
     plan: Plan
     diff: str
     explanation: str
-
-
-def require_server(dry_run: DryRun, platform: str) -> None:
-    """Refuse a dry run that the platform cannot make.
-
-    Raises:
-        InputError: a server is asked for where there is none.
-    """
-    if dry_run is DryRun.SERVER and platform == "local":
-        raise InputError(
-            "the local platform has no server to ask",
-            field="--dry-run",
-            hint="--dry-run=client makes the same checks",
-        )
 
 
 def preview(session: Session, plan: Plan, explanation: str) -> Preview:

@@ -16,10 +16,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mpctl import annex, commands
 from mpctl.app.session.service_status import Status, arm_problems
-from mpctl.errors import Cancelled, InputError, MpctlError
+from mpctl.errors import Cancelled, InputError, MpctlError, nearest
+from mpctl.estimate import ModelFacts, target_name_of
+from mpctl.experiment.answers import Answer, Ask
+from mpctl.experiment.counters import Counters
 from mpctl.json_types import Json
 from mpctl.manifest import Service
+from mpctl.methods import Finding
 from mpctl.methods.versions import engine_release
+from mpctl.platform.checkpoints import read_model
+from mpctl.platform.state_files import service_dirs
 from mpctl.rollout.ledger import lost_history
 from mpctl.rollout.operation import (
     Operation,
@@ -28,15 +34,11 @@ from mpctl.rollout.operation import (
     unfinished_retirement,
 )
 from mpctl.rollout.plan import Kind
+from mpctl.rollout.ports import ArmState, Clock, Platform, Store
 
 if TYPE_CHECKING:
     from mpctl.app.console import Console
-    from mpctl.estimate import ModelFacts
-    from mpctl.experiment.answers import Answer, Ask
-    from mpctl.experiment.counters import Counters
-    from mpctl.methods import Finding
     from mpctl.rollout.context import Context
-    from mpctl.rollout.ports import ArmState, Clock, Platform, Store
 
 
 class Place(NamedTuple):
@@ -61,8 +63,6 @@ def find_platform(context: str | None, kubeconfig: str | None) -> str:
         return "kubernetes"
     if not annex.is_installed("mpctl.local"):
         return "kubernetes"
-    from mpctl.platform.state_files import service_dirs
-
     if next(iter(service_dirs()), None) is not None:
         return "local"
     from mpctl.platform.kubernetes.api.connection import (
@@ -210,8 +210,6 @@ class Source(ABC):
 
     def model_facts(self, name: str | None) -> ModelFacts | None:
         """The facts of a checkpoint that can be read from here."""
-        from mpctl.platform.checkpoints import read_model
-
         folder = self.folder(name)
         return None if folder is None else read_model(folder)
 
@@ -267,7 +265,6 @@ class Session(Source, commands.OnService):
 
     def engine_identity(self, service: Service) -> dict[str, str]:
         """Return what decides the engine's answers besides speculation."""
-        from mpctl.estimate import target_name_of
         from mpctl.watch.sentinel import engine_of
 
         return engine_of(service, self.engine_version(service), target_name_of(service))
@@ -429,8 +426,6 @@ def choose(
             hint="choose a namespace with -n",
         )
     if not matching:
-        import difflib
-
         if "/" in name:
             raise ServiceNotFound(
                 f"service {name}: not found{where}", hint=_no_service(services, name, elsewhere)
@@ -440,9 +435,9 @@ def choose(
                 f"service {name}: not found{where}; one of that name is in namespace {', '.join(others)}",
                 hint=f"add -n {others[0]}",
             )
-        near = difflib.get_close_matches(name, [n for _, n in services], n=1)
+        near = nearest(name, [n for _, n in services])
         hint = (
-            f"did you mean {near[0]}"
+            f"did you mean {near}"
             if near
             else f"run '{commands.line('status', '-A')}' to list services; {none}"
         )

@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mpctl import commands
 from mpctl.app.console import Console
@@ -49,8 +48,11 @@ from mpctl.platform.kubernetes.api.names import (
     PART_LABEL,
     service_of_ledger,
 )
+from mpctl.platform.kubernetes.api.objects import require_unowned
 from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.gpu_capacity import gpu_product
+from mpctl.platform.kubernetes.load_job.job_client import JobClient
+from mpctl.platform.kubernetes.load_job.job_pods import LoadPod
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.platform.kubernetes.service.conditions import unmet_conditions
 from mpctl.platform.kubernetes.service.fence import fence
@@ -58,12 +60,10 @@ from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, obje
 from mpctl.platform.kubernetes.service.preconditions import request_path_findings
 from mpctl.platform.kubernetes.service.running_engine import edited, read_service, speculation_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
+from mpctl.platform.load import LoadClient
+from mpctl.platform.meter import HttpMeter, release_of
+from mpctl.rollout.context import Context
 from mpctl.rollout.operation import unfinished_operation
-
-if TYPE_CHECKING:
-    from mpctl.platform.load import LoadClient
-    from mpctl.rollout.context import Context
-
 
 _START_FACTOR = 3.0
 _SUFFIXES = (CANDIDATE_SUFFIX, COPY_SUFFIX)
@@ -128,8 +128,6 @@ class ClusterSession(Session):
 
     def running_release(self) -> str | None:
         """The release that a ready engine answers."""
-        from mpctl.platform.meter import release_of
-
         with suppress(MpctlError):
             endpoint = self.platform.address(0)
             return None if endpoint is None else release_of(endpoint)
@@ -220,8 +218,6 @@ class ClusterSession(Session):
 
     def ownership_warning(self, *, force: bool) -> str | None:
         """Argo CD, Flux, Helm and the like leave traces on what they write."""
-        from mpctl.platform.kubernetes.api.objects import require_unowned
-
         return require_unowned(self.platform.live.require(), force=force)
 
     def close(self) -> None:
@@ -253,16 +249,19 @@ class ClusterSession(Session):
     @contextmanager
     def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
         """The load client runs in the cluster, or on this machine and reaches the pods through port-forwards."""
-        from mpctl.platform.meter import HttpMeter
-        from mpctl.rollout.context import Context
-
         meter = HttpMeter(self._load_client(), str(Path.cwd()), forwarded=True)
         with interruptible(self.console, lambda: interrupted or self.interrupted()):
             try:
-                context = Context(
-                    self.platform, self.store, meter, SystemClock(), self.console, who()
+                yield Context(
+                    self.platform,
+                    self.store,
+                    meter,
+                    SystemClock(),
+                    self.console,
+                    who(),
+                    service=self.name,
+                    namespace=self.namespace,
                 )
-                yield replace(context, service=self.name, namespace=self.namespace)
             finally:
                 if leftover := meter.close():
                     self.console.warn(leftover)
@@ -278,9 +277,6 @@ class ClusterSession(Session):
             from mpctl.platform.client import StreamClient
 
             return StreamClient()
-        from mpctl.platform.kubernetes.load_job.job_client import JobClient
-        from mpctl.platform.kubernetes.load_job.job_pods import LoadPod
-
         return JobClient(LoadPod(self.client, self.platform.reader, self.name, scope=self.scope))
 
 

@@ -12,12 +12,15 @@ from __future__ import annotations
 import re
 from importlib import resources
 
+import yaml
+
 from mpctl.app.environment_requests import WATCH_HOME, WatchInstallRequest
+from mpctl.app.files import read_file
 from mpctl.app.watch.loop import lease_of
 from mpctl.errors import InputError
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.access.calls import WATCH, needs
-from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles_of
+from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles_of, to_yaml
 from mpctl.watch.watch_policy import WatchPolicy
 
 PORT = 9464
@@ -67,10 +70,18 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
     return (definition, *([] if request.shared_home else [namespace]), *roles, *others)
 
 
+def manifests(request: WatchInstallRequest) -> str:
+    """Return the objects as a text for ``kubectl apply -f -``, with the policy of the request's file.
+
+    Raises:
+        InputError: as :func:`objects`, or the file cannot be read.
+    """
+    file = request.policy_file
+    return to_yaml(objects(request, "" if file is None else read_file(file, "--watch-policy")))
+
+
 def _base(names: dict[str, str]) -> list[Json]:
     """The objects of base.yaml under other names."""
-    import yaml
-
     text = (resources.files("mpctl.app.watch") / "base.yaml").read_text(encoding="utf-8")
     return list(yaml.safe_load_all(re.sub("|".join(names), lambda match: names[match[0]], text)))
 

@@ -18,6 +18,7 @@ from mpctl.app.console import Console
 from mpctl.app.environment_requests import WatchRequest
 from mpctl.app.files import read_file
 from mpctl.app.session.base import Place, Session, who
+from mpctl.app.session.cluster import open_client
 from mpctl.app.session.open import open_session, open_sessions
 from mpctl.app.watch.act import Unattended
 from mpctl.app.watch.events import WatchEvent
@@ -28,6 +29,9 @@ from mpctl.app.watch.watched import WatchedService
 from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform import notify
+from mpctl.platform.kubernetes.lease import Lease
+from mpctl.platform.kubernetes.speculation_status import StatusWriter
+from mpctl.platform.listener import Listener
 from mpctl.watch.assessment import Signal
 from mpctl.watch.watch_policy import WatchPolicy
 
@@ -143,9 +147,6 @@ class Watch:
             self._console.warn(f"event not delivered: {error.message}")
 
     def _open_publisher(self) -> Publisher:
-        from mpctl.app.session.cluster import open_client
-        from mpctl.platform.kubernetes.speculation_status import StatusWriter
-
         if self._place.platform != "kubernetes":
             raise InputError("only a cluster has objects to write", field="--publish")
         client = open_client(self._place)
@@ -156,8 +157,6 @@ class Watch:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """Answer over HTTP, also while another watch leads."""
-        from mpctl.platform.listener import Listener
-
         if self._request.listen is None:
             yield
             return
@@ -245,9 +244,6 @@ def leading(
     ``wait`` sleeps and returns whether to give up, which raises Conflict, too. ``everywhere``: the watch of all
     namespaces. ``home``: the namespace of the Lease, None for that of the place.
     """
-    from mpctl.app.session.cluster import open_client
-    from mpctl.platform.kubernetes.lease import Lease
-
     client = open_client(place)
     watched = place.namespace or client.namespace
     leads = None if everywhere else watched

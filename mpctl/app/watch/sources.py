@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from mpctl.app.session.base import Session
 from mpctl.app.watch.events import reason_of
+from mpctl.platform import prometheus
 from mpctl.watch.reading import Reading
 
 _READERS, _LATE_READERS = 16, 4
@@ -96,7 +97,6 @@ def read_engines(
 
 def from_prometheus(url: str) -> CounterSource:
     """Ask Prometheus once for all services."""
-    from mpctl.platform import prometheus
 
     def read(
         sessions: Sequence[Session], readers: Readers, monotonic: Callable[[], float]

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from mpctl import commands
+from mpctl.app.bench.recorded import RunComparison
 from mpctl.cli.context import CliContext
 from mpctl.cli.figures import comparison_tables
 from mpctl.cli.printer import columns, paragraph
+from mpctl.errors import GateRejected, Undecided
 from mpctl.experiment.arm import ArmSummary, tail_of
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.formatting import milliseconds, number
 from mpctl.gate.analysis import Analysis
+from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.json_types import Json
-from mpctl.report import deciding, gate_rows, measurement_record, tail_text
+from mpctl.report import deciding, gate_rows, measurement_record, price_text, tail_text
 from mpctl.report.values import Deciding
+
+if TYPE_CHECKING:
+    from mpctl.app.bench.measure import BenchMeasurement
 
 _ONE_ARM = (
     "TRAFFIC",
@@ -30,7 +38,47 @@ _ONE_ARM = (
 )
 
 
-def emit_measurement(
+def print_bench(
+    context: CliContext, measured: BenchMeasurement, price_per_hour: float | None
+) -> None:
+    """Print a measurement that was made now, where it was written, and the command that reads it again."""
+    _emit(context, measured.run, measured.analysis, measured.verdict, measured.file)
+    terminal = context.terminal
+    if price_per_hour is not None:
+        terminal.note(price_text(measured.analysis.cells, price_per_hour))
+    terminal.note(
+        f"measured {measured.rounds} rounds ({measured.ended}); written to {measured.file}"
+    )
+    if measured.verdict is not None:
+        outcome = measured.verdict.outcome
+        terminal.note(
+            "gate is undecided"
+            if outcome == "undecided"
+            else f"gate would {outcome.value} the candidate"
+        )
+    terminal.next_command(commands.line("report", str(measured.file)))
+
+
+def print_comparison(context: CliContext, compared: RunComparison) -> None:
+    """Print a comparison of measurements.
+
+    Raises:
+        GateRejected, Undecided: the gate would not promote the candidate.
+    """
+    for difference in compared.differences:
+        context.terminal.warn(f"measured differently: {difference}")
+    _emit(context, compared.run, compared.analysis, compared.verdict)
+    reasons = "; ".join(compared.verdict.reasons)
+    if compared.verdict.outcome is Outcome.REJECT:
+        raise GateRejected(f"gate would reject the candidate: {reasons}")
+    if compared.verdict.outcome is Outcome.UNDECIDED:
+        raise Undecided(
+            f"gate is undecided: {reasons}",
+            hint="measure more rounds or prompts: --repeats, --requests",
+        )
+
+
+def _emit(
     context: CliContext,
     run: Run,
     analysis: Analysis,

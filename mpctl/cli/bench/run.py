@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from mpctl import annex, commands
+from mpctl import annex
 from mpctl.app.bench_requests import BenchRequest, CompareRequest
 from mpctl.app.option import File, Option
 from mpctl.cli.command import OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
-from mpctl.errors import GateRejected, InputError, Undecided
+from mpctl.errors import InputError
 
 _SEARCH = (
     Option(
@@ -58,26 +58,9 @@ def run(
     if write_spec:
         raise InputError("needs --tune", field="--write-spec")
     from mpctl.app.bench.measure import bench
-    from mpctl.cli.bench.bench_result import emit_measurement
+    from mpctl.cli.bench.bench_result import print_bench
 
-    measured = bench(context.place, context.terminal, request)
-    emit_measurement(context, measured.run, measured.analysis, measured.verdict, measured.file)
-    terminal = context.terminal
-    if request.price_per_hour is not None:
-        from mpctl.report import price_text
-
-        terminal.note(price_text(measured.analysis.cells, request.price_per_hour))
-    terminal.note(
-        f"measured {measured.rounds} rounds ({measured.ended}); written to {measured.file}"
-    )
-    if measured.verdict is not None:
-        outcome = measured.verdict.outcome
-        terminal.note(
-            "gate is undecided"
-            if outcome == "undecided"
-            else f"gate would {outcome.value} the candidate"
-        )
-    terminal.next_command(commands.line("report", str(measured.file)))
+    print_bench(context, bench(context.place, context.terminal, request), request.price_per_hour)
 
 
 def _check(request: BenchRequest) -> None:
@@ -129,18 +112,6 @@ def compare(context: CliContext, /, request: CompareRequest) -> None:
     comparison. Exit code 0: the gate would promote, 5: reject, 6: undecided, 2: they cannot be compared.
     """
     from mpctl.app.bench.recorded import compare as judge
-    from mpctl.cli.bench.bench_result import emit_measurement
-    from mpctl.gate.rule import Outcome
+    from mpctl.cli.bench.bench_result import print_comparison
 
-    compared = judge(request)
-    for difference in compared.differences:
-        context.terminal.warn(f"measured differently: {difference}")
-    emit_measurement(context, compared.run, compared.analysis, compared.verdict)
-    reasons = "; ".join(compared.verdict.reasons)
-    if compared.verdict.outcome is Outcome.REJECT:
-        raise GateRejected(f"gate would reject the candidate: {reasons}")
-    if compared.verdict.outcome is Outcome.UNDECIDED:
-        raise Undecided(
-            f"gate is undecided: {reasons}",
-            hint="measure more rounds or prompts: --repeats, --requests",
-        )
+    print_comparison(context, judge(request))

@@ -58,14 +58,13 @@ def diff(context: CliContext, /, name: str | None, request: DiffRequest, **sourc
       mpctl diff -f service.yaml --spec ngram
     """
     context.failure = _FAILED
-    from mpctl.app.inspect.history import diff as compare
-    from mpctl.app.inspect.history import diff_of_manifest
+    from mpctl.app.inspect import history
 
     manifest = _open_manifest(name, **source)
     text = (
-        compare(context.open_session(name), request)
+        history.diff(context.open_session(name), request)
         if manifest is None
-        else diff_of_manifest(manifest, request)
+        else history.diff_of_manifest(manifest, request)
     )
     if text:
         context.terminal.result(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,6 @@ from mpctl.errors import InputError
 from mpctl.json_types import Json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mpctl.app.inspect.methods import DraftList
     from mpctl.staging.catalogue import Draft
 

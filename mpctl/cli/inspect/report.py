@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,15 +29,12 @@ def _html(measured: MeasuredReport) -> str:
     return html_report(measured.report)
 
 
-def _text(measured: MeasuredReport, form: str) -> str:
-    from mpctl.report import markdown, record
-
-    if form == "md":
-        return markdown.markdown_report(measured.report)
-    return document("Report", record.report_record(measured.report), form) + "\n"
-
-
-_FORMATS = ("html", "md", "json", "yaml")
+_FORMATS: dict[str, Callable[[MeasuredReport], str]] = {
+    "html": _html,
+    "md": lambda measured: measured.markdown(),
+    "json": lambda measured: document("Report", measured.record(), "json") + "\n",
+    "yaml": lambda measured: document("Report", measured.record(), "yaml") + "\n",
+}
 _ENDINGS = {f".{name}": name for name in _FORMATS}
 
 
@@ -87,7 +85,7 @@ def render(measured: MeasuredReport, form: str) -> str:
     Raises:
         MpctlError: a library that the format needs is not installed.
     """
-    return _html(measured) if form == "html" else _text(measured, form)
+    return _FORMATS[form](measured)
 
 
 def _choose_format(form: str | None, file: str | None) -> str:

@@ -4,6 +4,7 @@ and the commands that change something bring them back."""
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpctl import annex, commands
@@ -13,8 +14,6 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.printer import Result, columns, paragraph, render
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mpctl.app.session.base import Place, Session
     from mpctl.app.session.service_status import Leftover, Status
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpctl.app.option import File, Option
-from mpctl.app.requests import RollbackRequest, RolloutRequest
+from mpctl.app.requests import RollbackRequest, RolloutRequest, require_server
 from mpctl.cli.command import ASKS, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 
@@ -40,7 +40,6 @@ def rollout(
     A candidate engine answers the service's prompts, and the gate promotes it or the service is restored.
     Interrupted, the same command continues.
     """
-    from mpctl.app.operate.outcome import require_server
     from mpctl.app.operate.rollout import run
     from mpctl.cli.operate.outcome import conclude
 
@@ -64,7 +63,6 @@ def rollback(context: CliContext, /, name: str | None, request: RollbackRequest)
     others changed elsewhere since (a label, another argument) is kept and named. A rollback works from every point at
     which a rollout can be stopped. Interrupted, the same command continues.
     """
-    from mpctl.app.operate.outcome import require_server
     from mpctl.app.operate.rollback import run
     from mpctl.cli.operate.outcome import conclude
 

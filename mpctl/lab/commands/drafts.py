@@ -10,7 +10,7 @@ from mpctl import commands
 from mpctl.cli.command import ASKS, FILE, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns
-from mpctl.errors import InputError
+from mpctl.errors import InputError, Refused
 from mpctl.formatting import estimate
 from mpctl.json_types import Json
 from mpctl.lab.drafts.requests import DraftCardRequest, DraftPlanRequest, DraftTrainRequest
@@ -35,7 +35,6 @@ def plan(
 
     Changes nothing. Exits with code 9 where training is not worth it, with the figures.
     """
-    from mpctl.errors import Refused
     from mpctl.lab.drafts.training_plan import plan_training
 
     planned = plan_training(context.open_source(name, file), request)

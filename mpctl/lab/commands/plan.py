@@ -13,6 +13,7 @@ from mpctl.cli.printer import Result, columns, page, page_width, render
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError
 from mpctl.json_types import Json, JsonView
+from mpctl.lab.plan_tables import page_of, plan_markdown, plan_text
 from mpctl.lab.requests import PlanRequest
 
 _SILENT_S = 5.0
@@ -87,8 +88,6 @@ def plan(
         ),
     )
     if form == "md":
-        from mpctl.lab.plan_tables import page_of, plan_markdown
-
         text = plan_markdown(page_of(record))
     else:
         text = render(form or "table", result, context.terminal.page_width)
@@ -129,8 +128,6 @@ def _with_methods(request: PlanRequest) -> PlanRequest:
 
 
 def _text(record: JsonView, *, details: bool) -> str:
-    from mpctl.lab.plan_tables import page_of, plan_text
-
     width = 1000 if "history" in record else _WIDTH
     return plan_text(
         page_of(record),

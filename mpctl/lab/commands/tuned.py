@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.requests import SpeculationRequest
+from mpctl.app.session.base import Session
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns
 from mpctl.errors import GateRejected, InputError, Undecided
+from mpctl.formatting import bounds, ratio
+from mpctl.gate.rule import Outcome
 from mpctl.json_types import Json
 from mpctl.lab.requests import TuneRequest
-
-if TYPE_CHECKING:
-    from mpctl.app.session.base import Session
-    from mpctl.lab.tune.trials import Tried
-    from mpctl.lab.tune.tune import Tuned
+from mpctl.lab.tune.trials import Tried
+from mpctl.lab.tune.tune import Tuned, tune
 
 
 def search(context: CliContext, bench: BenchRequest, write_spec: str | None) -> None:
@@ -27,8 +26,6 @@ def search(context: CliContext, bench: BenchRequest, write_spec: str | None) -> 
         GateRejected: no configuration is better than the one that serves.
         Undecided: the gate needs more measurements to decide.
     """
-    from mpctl.lab.tune.tune import tune
-
     request = _request(bench, write_spec)
     session = context.open_session(bench.service)
     _conclude(context, session, tune(session, request))
@@ -59,8 +56,6 @@ def _conclude(context: CliContext, session: Session, tuned: Tuned) -> None:
         GateRejected: no configuration is better than the one that serves.
         Undecided: the gate needs more measurements to decide.
     """
-    from mpctl.gate.rule import Outcome
-
     context.emit(
         "Search",
         record=lambda: _record(tuned),
@@ -96,8 +91,6 @@ def _table(tuned: Tuned) -> str:
 
 
 def _row(trial: Tried) -> list[str]:
-    from mpctl.formatting import bounds, ratio
-
     predicted, gain = trial.configuration.predicted, trial.gain
     return [
         trial.configuration.name,

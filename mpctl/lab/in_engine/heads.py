@@ -10,6 +10,7 @@ the other, ``train`` by the command, and writes ``state.json``; a stage that is 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +94,7 @@ def layers_of(start: str, layers: int) -> list[int]:
 def collect(folder: Path) -> None:
     """Answer the training prompts and keep the transcripts; stop at the order's limit of disk."""
     from transformers import AutoConfig
-    from vllm import SamplingParams
-    from vllm.inputs import TokensPrompt
+    from vllm import SamplingParams, TokensPrompt
 
     order, began = _read(folder / "order.json"), time.time()
     texts = _prompts(folder, order, "training")
@@ -184,8 +185,6 @@ def _states(path: Path, load_file: Any) -> Any:
     end = time.monotonic() + _WRITTEN_S
     while not path.exists() and time.monotonic() < end:
         time.sleep(0.05)
-    import fcntl
-
     lock = Path(f"{path}.lock")
     if lock.exists():
         with lock.open() as held:
@@ -205,8 +204,7 @@ def accepted_counts(deltas: Sequence[int], k: int) -> dict[str, Any]:
 
 def measure(folder: Path, head: str, out: Path) -> None:
     """Draft the hold-out with a head and write its counts per prompt."""
-    from vllm import SamplingParams
-    from vllm.inputs import TokensPrompt
+    from vllm import SamplingParams, TokensPrompt
     from vllm.sampling_params import RequestOutputKind
 
     order = _read(folder / "order.json")
@@ -294,8 +292,6 @@ def _measured(folder: Path, head: str) -> Any:
 def _card_record(
     order: dict[str, Any], collected: dict[str, Any], head: Path, start: str
 ) -> dict[str, Any]:
-    from importlib.metadata import version
-
     import torch
     import vllm
 

@@ -8,7 +8,7 @@ import pytest
 from mpctl.app.inspect.history import ServiceHistory
 from mpctl.app.operate.rollback import decide
 from mpctl.app.requests import RollbackRequest
-from mpctl.cli.inspect.history import age, history_table
+from mpctl.cli.inspect.history_text import age, history_table
 from mpctl.experiment.cell import Cell
 from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.verdict import CellVerdict, Verdict

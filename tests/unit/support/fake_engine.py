@@ -13,6 +13,7 @@ import importlib, json, os, pathlib
 from types import SimpleNamespace as Of
 __version__ = "0.32.0"
 SamplingParams = Of
+TokensPrompt = dict
 class LLM:
     def __init__(self, model, *, speculative_config, kv_transfer_config=None, **settings):
         if os.environ.get("FAKE_ENGINE") == "broken":
@@ -79,7 +80,6 @@ class AutoConfig:
     "safetensors/__init__.py": "",
     "safetensors/torch.py": _SAFETENSORS,
     "vllm/__init__.py": _VLLM,
-    "vllm/inputs.py": "TokensPrompt = dict",
     "vllm/sampling_params.py": "class RequestOutputKind: DELTA = 1",
     f"{_CONNECTORS}/example_hidden_states_connector.py": """
 class ExampleHiddenStatesConnector: pass

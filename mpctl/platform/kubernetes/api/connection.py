@@ -10,7 +10,7 @@ import base64
 import logging
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -92,12 +92,21 @@ def _read(file: str) -> Json:
     return record or {}
 
 
+def contexts(kubeconfig: str | None) -> tuple[str, ...]:
+    """The names of all contexts.
+
+    Raises:
+        InputError: a file cannot be read, or is no kubeconfig.
+    """
+    return _Entries(kubeconfig_files(kubeconfig)).names("context")
+
+
 def namespace_of(kubeconfig: str | None, context: str | None) -> str:
     """The namespace of a context, ``default`` if it names none; empty in a pod and where nothing can be read."""
     try:
         files = kubeconfig_files(kubeconfig)
         chosen = context or current_context(files)
-        _, entry = _Entries({file: _read(file) for file in files}).find("context", chosen)
+        _, entry = _Entries(files).find("context", chosen)
     except InputError:
         return ""
     return "" if entry is None else str(entry.get("namespace") or "default")
@@ -140,7 +149,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Cluste
         raise InputError(
             "the kubeconfig has no current context", file=files[0], hint="choose one with --context"
         )
-    entries = _Entries({file: _read(file) for file in files})
+    entries = _Entries(files)
     _, context_entry = entries.find("context", chosen)
     if context_entry is None:
         names = ", ".join(entries.names("context")) or "none"
@@ -157,7 +166,8 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Cluste
 class _Entries:
     """Entries of the kubeconfig files; of two with the same name the first wins, as in kubectl."""
 
-    def __init__(self, records: Mapping[str, Json]) -> None:
+    def __init__(self, files: Sequence[str]) -> None:
+        records = {file: _read(file) for file in files}
         self.files = tuple(
             file for file, record in records.items() if record
         )  # the client refuses empty ones

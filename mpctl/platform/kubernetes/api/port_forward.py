@@ -17,6 +17,7 @@ import tempfile
 import threading
 import weakref
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -132,9 +133,7 @@ class Forward:
         self.refusal = None
         remote = stream.socket(self._remote)
         if self._tls:
-            import asyncio
-
-            asyncio.run(_bridge_tls(connection, socket.socket(fileno=os.dup(remote.fileno()))))
+            _bridge_tls(connection, socket.socket(fileno=os.dup(remote.fileno())))
         else:
             back = threading.Thread(target=_pump, args=(remote, connection), daemon=True)
             back.start()
@@ -152,8 +151,6 @@ class Forward:
         Raises:
             MpctlError: the API server refuses it.
         """
-        from importlib import import_module
-
         websocket: Any = import_module("websocket")
         ws_client: Any = import_module("kubernetes.stream.ws_client")
         configuration = self._client.configuration
@@ -200,7 +197,7 @@ def _pump(source: Any, target: Any) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-async def _bridge_tls(plain: socket.socket, raw: socket.socket) -> None:
+def _bridge_tls(plain: socket.socket, raw: socket.socket) -> None:
     """Pass on what both ends send until one of them ends; the second speaks TLS."""
     import asyncio
 
@@ -209,23 +206,27 @@ async def _bridge_tls(plain: socket.socket, raw: socket.socket) -> None:
             target.write(data)
             await target.drain()
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    near, far = await asyncio.open_connection(sock=plain), None
-    with suppress(OSError):
-        far = await asyncio.open_connection(sock=raw, ssl=context, server_hostname="localhost")
-        ways = [
-            asyncio.create_task(passed_on(*way)) for way in ((near[0], far[1]), (far[0], near[1]))
-        ]
-        _, unended = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        for way in unended:
-            way.cancel()
-        await asyncio.gather(*ways, return_exceptions=True)
-    for end in (near, far):
+    async def bridge() -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        near, far = await asyncio.open_connection(sock=plain), None
         with suppress(OSError):
-            if end is not None:
-                end[1].close()
-                await end[1].wait_closed()
+            far = await asyncio.open_connection(sock=raw, ssl=context, server_hostname="localhost")
+            ways = [
+                asyncio.create_task(passed_on(*way))
+                for way in ((near[0], far[1]), (far[0], near[1]))
+            ]
+            _, unended = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in unended:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+        for end in (near, far):
+            with suppress(OSError):
+                if end is not None:
+                    end[1].close()
+                    await end[1].wait_closed()
+
+    asyncio.run(bridge())
 
 
 def _ssl_options(configuration: Any) -> Json:

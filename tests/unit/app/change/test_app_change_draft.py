@@ -48,8 +48,8 @@ def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
 
 
 def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
+    from mpctl.app.change import resolve
     from mpctl.app.change.resolve import Checkpoint, read_facts
-    from mpctl.platform import checkpoints
 
     class Live:
         paths = "no path is read"
@@ -59,7 +59,7 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
             return None
 
     asked = []
-    monkeypatch.setattr(checkpoints, "read_hub", lambda *words: asked.append(words))
+    monkeypatch.setattr(resolve, "read_hub", lambda *words: asked.append(words))
     read_facts(Live(), "hf://org/t:v2", listing=None, ask_hub=True)
     read_facts(Live(), "org/t", listing=None, ask_hub=True)
     read_facts(Live(), "org/t", listing=None, ask_hub=True, revision="abc")

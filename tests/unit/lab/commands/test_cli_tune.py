@@ -21,7 +21,7 @@ def searched(cli, monkeypatch):
         requests.append(request)
         raise Cancelled("captured")
 
-    monkeypatch.setattr("mpctl.lab.tune.tune.tune", tune)
+    monkeypatch.setattr("mpctl.lab.commands.tuned.tune", tune)
     monkeypatch.setattr("mpctl.cli.context.CliContext.open_session", lambda *_: None)
 
     def ask(*arguments):
