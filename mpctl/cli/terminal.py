@@ -327,8 +327,8 @@ class Terminal:
 
 
 def round_line(progress: RoundProgress, *, short: bool = False) -> str:
-    """``round 3 of at most 12, 40 s spent, at most 2 min left: throughput ratio 1.31x (1.20 to 1.45)``; short:
-    ``3/12, at most 2 min left: throughput 1.31x (1.20 to 1.45)``."""
+    """``round 9 of at most 12, 40 s spent, at most 13 s left: throughput ratio 1.31x (1.20 to 1.45); open: TTFT``; short,
+    with the first figure alone: ``9/12, at most 13 s left: throughput 1.31x (1.20 to 1.45); open: TTFT``."""
     from mpctl.formatting import duration
 
     remaining = f"at most {duration(progress.remaining_s)} left"
@@ -342,9 +342,10 @@ def round_line(progress: RoundProgress, *, short: bool = False) -> str:
         head = f"{number}, {spent} spent, {remaining}"
     figures = ", ".join(
         f"{name.removesuffix(' ratio') if short else name} {estimate} ({interval})"
-        for name, estimate, interval in progress.figures
+        for name, estimate, interval in progress.figures[: 1 if short else None]
     )
-    return f"{head}: {figures}" if figures else head
+    line = f"{head}: {figures}" if figures else head
+    return f"{line}; open: {', '.join(progress.open)}" if progress.open else line
 
 
 def shortened(text: str, columns: int) -> str:

@@ -31,6 +31,7 @@ from mpctl.rollout.measurement_records import (
 from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import RoundProgress
 from mpctl.rollout.round_comparison import BASELINE_LEFT, RoundComparison
+from mpctl.stats.sequential import FIRST_LOOK
 
 _BOTH = (BASELINE, CANDIDATE)
 _ALL = "all rounds are measured"
@@ -154,7 +155,13 @@ class Measurement:
             self.engines.progress.round(progress)
             return ""
         analysis, verdict = self.records.interim(rounds)
-        progress = replace(progress, figures=figures_of(analysis), verdict=_in_words(verdict))
+        undecided = (r.rule for r in verdict.rules if r.outcome is Outcome.UNDECIDED)
+        progress = replace(
+            progress,
+            figures=figures_of(analysis),
+            open=tuple(dict.fromkeys(undecided)) if rounds >= FIRST_LOOK else (),
+            verdict=_in_words(verdict),
+        )
         self.engines.progress.round(progress)
         counted = f"{rounds} of {self.records.workload.repeats} rounds"
         if verdict.outcome is not Outcome.UNDECIDED:
@@ -268,5 +275,4 @@ def _in_words(verdict: Verdict) -> str:
         return f"{verdict.outcome.value}: {verdict.summary or verdict.reasons[0]}"
     if verdict.needed is None:
         return f"undecided: {verdict.reasons[0]}"
-    seconds = "" if verdict.needed_s is None else f", {verdict.needed_s:.0f} s at this rate"
-    return f"undecided: about {verdict.needed} more requests to each arm needed{seconds}"
+    return f"undecided: about {verdict.needed} more requests to each arm needed"

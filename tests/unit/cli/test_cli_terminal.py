@@ -3,13 +3,14 @@
 import io
 import shlex
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.cli.printer import Result, columns, document, page, render
-from mpctl.cli.terminal import Terminal, as_called
+from mpctl.cli.terminal import Terminal, as_called, round_line
 from mpctl.errors import Cancelled, InputError
 from mpctl.rollout.ports import RoundProgress
 
@@ -126,7 +127,7 @@ def test_elsewhere_steps_are_lines_and_updates_only_with_v(capsys):
 
 
 PROGRESS = RoundProgress(
-    3, 12, 40.0, 120.0, (("throughput ratio", "1.31x", "1.20 to 1.45"),), "undecided"
+    3, 12, 40.0, 120.0, (("throughput ratio", "1.31x", "1.20 to 1.45"),), verdict="undecided"
 )
 SHORT = "3/12, at most 2 min left: throughput 1.31x (1.20 to 1.45)"
 LINE = (
@@ -149,6 +150,16 @@ def test_a_round_is_a_line_without_a_terminal_and_its_blocks_are_not(capsys):
             *expected,
             *([f"{'':<16}undecided"] * verbose),
         ]
+
+
+def test_the_rules_that_are_open_are_named_on_the_line_and_before_the_second_figure_where_it_is_narrow():
+    figures = (*PROGRESS.figures, ("time-per-token ratio", "0.76x", "0.69 to 0.83"))
+    progress = replace(PROGRESS, figures=figures, open=("TTFT", "E2E"))
+    assert (
+        round_line(progress)
+        == f"{LINE}, time-per-token ratio 0.76x (0.69 to 0.83); open: TTFT, E2E"
+    )
+    assert round_line(progress, short=True) == f"{SHORT}; open: TTFT, E2E"
 
 
 def test_on_a_terminal_a_round_stays_on_the_line_of_its_blocks(tty):

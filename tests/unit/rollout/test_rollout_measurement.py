@@ -39,6 +39,7 @@ from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import BlockLost
 from mpctl.rollout.steps.measure import records_of, verdict_of
+from mpctl.stats.sequential import FIRST_LOOK
 
 LONG = replace(
     WORKLOAD,
@@ -154,7 +155,19 @@ def test_after_each_round_the_progress_names_time_and_intervals(strategy):
         "time-per-token ratio",
     ]
     assert judged[-1].verdict.startswith("promote")
+    assert judged[-1].open == ()
     assert done.ending is Ending.PROMOTED
+
+
+def test_from_the_first_look_on_the_progress_names_the_rules_that_are_open():
+    little = FASTER | {CANDIDATE_TEXT: replace(FASTER[CANDIDATE_TEXT], seconds=0.094)}
+    workload = replace(LONG, concurrency=(1,), traffic=LONG.traffic[:1], repeats=24)
+    memory = world_with(workload, little)
+    assert rollout(memory).ending is Ending.UNDECIDED
+    *before, last = memory.progress.rounds
+    assert last.number == FIRST_LOOK
+    assert last.open == ("time per token",)
+    assert {p.open for p in before} == {()}
 
 
 @both
