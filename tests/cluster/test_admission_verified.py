@@ -57,7 +57,7 @@ def test_a_setting_changes_only_to_what_a_verdict_verified(
 ):
     write_keys(tmp_path)
     (tmp_path / "policy.yaml").write_text(ANY_SPEED)
-    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.02}})
     namespace.deploy(CONTAINERS)
     mpctl.environment.update(MPCTL_SIGN_WITH="key.pem", MPCTL_BUNDLE="verdict.intoto.jsonl")
     mpctl("rollout", "--spec", "ngram", "--policy", "policy.yaml", *QUICK)

@@ -26,7 +26,7 @@ def serving():
 def test_the_first_service_answers_and_a_rollout_may_change_it(
     serving, cluster, namespace, mpctl, tmp_path
 ):
-    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.02}})
     for resource in serving:
         document, manager = resource["manifest"], resource.get("field_manager", {})
         if document["kind"] in KINDS:

@@ -47,7 +47,7 @@ QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "l
 def test_a_plain_deployment_is_rolled_out_and_rolled_back_exactly(
     cluster, namespace, mpctl, tmp_path
 ):
-    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.02}})
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
     client = namespace.client
@@ -87,7 +87,7 @@ def test_a_plain_deployment_is_rolled_out_and_rolled_back_exactly(
 def test_labels_that_others_set_in_the_middle_end_no_measurement_and_stay(
     cluster, namespace, mpctl, tmp_path
 ):
-    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.02}})
     (tmp_path / "policy.yaml").write_text(ANY_SPEED)
     client = namespace.client
     for text in (CLAIM, SERVICE, DEPLOYMENT):

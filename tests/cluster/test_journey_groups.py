@@ -54,7 +54,7 @@ QUICK = (
 
 @pytest.fixture
 def large(groups_cluster, namespace):
-    leader, worker = {"script": {"token_s": 0.05}}, {"engine": "none"}
+    leader, worker = {"script": {"token_s": 0.02}}, {"engine": "none"}
     groups_cluster.pods.rule(lambda pod: leader if "role" in pod["metadata"]["labels"] else worker)
 
     def applied():
@@ -157,7 +157,7 @@ def test_an_llm_inference_service_on_several_nodes_is_changed_in_place_too(
 ):
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
-    leader, worker = {"script": {"token_s": 0.05}}, {"engine": "none"}
+    leader, worker = {"script": {"token_s": 0.02}}, {"engine": "none"}
     component = "app.kubernetes.io/component"
     llm_cluster.pods.rule(
         lambda pod: leader if pod["metadata"]["labels"][component].endswith("-leader") else worker

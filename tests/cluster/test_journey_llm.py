@@ -54,7 +54,7 @@ HEAD = "RedHatAI/Qwen3-8B-speculator.eagle3"
 @pytest.fixture
 def chat(llm_cluster, namespace):
     """A service of one pod that serves."""
-    llm_cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    llm_cluster.pods.rule(lambda pod: {"script": {"token_s": 0.02}})
     for text in (CLAIM, CONFIG, SERVICE):
         namespace.client.apply(text)
     namespace.client.wait("the engine is ready", lambda: namespace.settled("chat-kserve"))

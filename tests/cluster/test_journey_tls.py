@@ -30,7 +30,7 @@ QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16")
 
 
 def test_an_engine_behind_https_is_rolled_out_and_rolled_back(cluster, namespace, mpctl, tmp_path):
-    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.02}})
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
     pair = cluster.authority.sign("engine", "engine", addresses=["127.0.0.1"])

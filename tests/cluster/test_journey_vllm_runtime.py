@@ -134,7 +134,7 @@ class Operator(threading.Thread):
 
 @pytest.fixture
 def chat(cluster, namespace):
-    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.02}})
     cluster.kserve.define([DEFINITION])
     operator = Operator(namespace.client, namespace.name)
     operator.start()

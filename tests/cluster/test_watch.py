@@ -109,7 +109,7 @@ def flagger(replica):
 def test_an_edit_that_removes_the_setting_is_refused_to_flagger_by_the_leader_and_by_the_waiting_watch(
     cluster, namespace, mpctl, tmp_path
 ):
-    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.02}})
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
     namespace.deploy(CONTAINERS)
