@@ -327,8 +327,8 @@ class Terminal:
 
 
 def round_line(progress: RoundProgress, *, short: bool = False) -> str:
-    """``round 9 of at most 12, 40 s spent, at most 13 s left: throughput ratio 1.31x (1.20 to 1.45); open: TTFT``; short,
-    with the first figure alone: ``9/12, at most 13 s left: throughput 1.31x (1.20 to 1.45); open: TTFT``."""
+    """``round 9 of at most 12, 40 s spent, at most 13 s left: throughput ratio 1.31x (1.20 to 1.45); open: TTFT``;
+    short, with the first figure alone: ``9/12, at most 13 s left: throughput 1.31x (1.20 to 1.45); open: TTFT``."""
     from mpctl.formatting import duration
 
     remaining = f"at most {duration(progress.remaining_s)} left"

@@ -19,6 +19,7 @@ from mpctl.json_types import Json
 from mpctl.stats.numerics import special
 
 ALPHA = 0.005  # one-sided, of each kind of invalid answers; eight against none decide
+OTHER_CALLS = "other tool calls"
 _PERIOD, _LOOP = 16, 24  # tokens
 _LEAKS = re.compile(
     r"</?tool_calls?>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_calls?|<\uff5ctool"
@@ -126,10 +127,35 @@ def rendering_fault(first: Answer, second: Answer) -> str:
     parts = (
         ("another text", first.text.strip(), second.text.strip()),
         ("other reasoning", first.reasoning.strip(), second.reasoning.strip()),
-        ("other tool calls", _plain(first), _plain(second)),
+        (OTHER_CALLS, _plain(first), _plain(second)),
         ("another finish reason", first.finish, second.finish),
     )
     return next((fault for fault, mine, theirs in parts if mine != theirs), "")
+
+
+def call_difference(first: Answer, second: Answer) -> str:
+    """Return how the second answer's calls differ from the first's, by names of functions and arguments."""
+    for (name, wanted), (other, given) in zip(_plain(first), _plain(second), strict=False):
+        if name != other:
+            return f"{other} in place of {name}"
+        if wanted != given:
+            before, after = _arguments(wanted), _arguments(given)
+            lost = before.keys() - after.keys() if before and after is not None else ()
+            return (
+                f"{name} without {', '.join(sorted(lost))}"
+                if lost
+                else f"{name} with other arguments"
+            )
+    return f"{len(second.tool_calls)} calls in place of {len(first.tool_calls)}"
+
+
+def _arguments(text: str) -> Json | None:
+    """Arguments by name; None for a text that is no JSON object."""
+    try:
+        value = bounded.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _plain(answer: Answer) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mpctl.experiment.answers import (
+    OWN,
     Answer,
     AnswerCheck,
     AnswerFinding,
@@ -24,7 +25,9 @@ from mpctl.experiment.answers import (
 from mpctl.experiment.block import CUT
 from mpctl.gate.answer_forms import (
     ALPHA,
+    OTHER_CALLS,
     Invalid,
+    call_difference,
     excess_by_chance,
     invalid_kinds,
     rendering_fault,
@@ -368,7 +371,7 @@ def _rendering(answers: _AnsweredPass) -> Result:
             compared += 1
             both_cut = pair.ask.stream and pair.baseline.finish == pair.candidate.finish == CUT
             fault = "" if both_cut else rendering_fault(pair.baseline, pair.candidate)
-            fault = fault and f"{fault} of the same tokens"
+            fault = fault and f"{fault} of the same tokens{_named(pair, fault)}"
         text = "a text that is not that of its tokens" if text_differs(pair.candidate) else ""
         if fault or text:
             on_baseline = not fault and text_differs(pair.baseline)
@@ -383,6 +386,7 @@ def _rendering(answers: _AnsweredPass) -> Result:
     for plain, streamed in stream_twins(answers.answered):
         compared += 1
         if fault := stream_fault(plain.candidate, streamed.candidate):
+            fault += _named(replace(streamed, baseline=plain.candidate), fault)
             also = bool(stream_fault(plain.baseline, streamed.baseline))
             findings.append(
                 _finding(AnswerRule.RENDERING, streamed, TokenFault(fault, 0), on_baseline=also)
@@ -393,6 +397,13 @@ def _rendering(answers: _AnsweredPass) -> Result:
     return RuleCount(
         compared, baseline_count, alone + baseline_count, alone, missing=missing
     ), findings
+
+
+def _named(pair: Pair, fault: str) -> str:
+    """Say how the calls of a pair differ, where the request is generated: names of users' stay theirs."""
+    if pair.ask.kind == OWN or not fault.startswith(OTHER_CALLS):
+        return ""
+    return f" ({call_difference(pair.baseline, pair.candidate)})"
 
 
 def _validity(answers: _AnsweredPass) -> Result:

@@ -82,7 +82,7 @@ class OperationOutcome(commands.OnService):
         kind, words = _FAILED[operation.ending]
         return kind(
             f"{words}: {_rules(self.verdict, operation.ending) or operation.detail}",
-            hint=f"{self.title} is unchanged; {self.command('history')} keeps the reasons",
+            hint=f"{self.title} is unchanged; {self.command('history', '-o', 'wide')} shows the reasons later",
         )
 
     @property

@@ -7,7 +7,7 @@ service is broken already, and a comparison with it proves nothing. A rule that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from mpctl.experiment.answers import (
     AnswerCheck,
@@ -21,7 +21,7 @@ from mpctl.gate.answers import open_findings, refusing
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
 
 _NOT_ASKED = "not asked: this measurement holds no pass of answers, as those of rollouts do"
-_SHOWN = 2  # findings in a message
+_SHOWN = 2  # requests in a message
 
 
 def _judged_by(
@@ -47,9 +47,9 @@ def _judge(case: Case, check: AnswerCheck, name: AnswerRule, needed: bool) -> Ru
         return RuleResult(outcome, text, count.alone, least, n=count.compared, unit="answers")
 
     if refused := refusing(check, name):
-        return result(Outcome.FAIL, f"{_summary(check, name, count)}; {_listed(refused)}")
+        return result(Outcome.FAIL, f"{_summary(check, name, count)}; {_listed(refused, check)}")
     if open_ := open_findings(check, name):
-        return result(Outcome.MISSING, _unsettled(open_, count))
+        return result(Outcome.MISSING, _unsettled(open_, check, count))
     if count.missing:
         return result(
             Outcome.SKIP if count.impossible else absent, f"could not run because {count.missing}"
@@ -83,36 +83,51 @@ def _summary(check: AnswerCheck, name: AnswerRule, count: RuleCount) -> str:
     return f"{text}; {refuted} not confirmed by a second score" if refuted else text
 
 
-def _listed(findings: tuple[AnswerFinding, ...]) -> str:
-    text = "; ".join(_sentence(finding) for finding in findings[:_SHOWN])
-    return text if len(findings) <= _SHOWN else f"{text}; and {len(findings) - _SHOWN} more"
+def _listed(findings: tuple[AnswerFinding, ...], check: AnswerCheck) -> str:
+    """Name the first requests of findings, each with all that is wrong with it."""
+    invalid = {f.number: f.fault for f in check.findings if f.rule is AnswerRule.VALIDITY}
+    by_request: dict[int, list[AnswerFinding]] = {}
+    for finding in findings:
+        by_request.setdefault(finding.number, []).append(finding)
+    sentences = [_sentence(group, invalid) for group in list(by_request.values())[:_SHOWN]]
+    if len(by_request) > _SHOWN:
+        sentences.append(f"and {len(by_request) - _SHOWN} more")
+    return "; ".join(sentences)
 
 
-def _sentence(finding: AnswerFinding) -> str:
-    """A finding: number of the prompt, position, both tokens, margin, and whether it reproduces."""
-    text = f"request {finding.number} ({finding.kind}): {finding.fault}"
-    if finding.position is not None:
-        chosen, best = (
-            "the end" if t is None else str(t) for t in (finding.token, finding.expected)
+def _sentence(findings: list[AnswerFinding], invalid: Mapping[int, str]) -> str:
+    """A request: its number, what is wrong, position, both tokens and margin, what proves it, whether it occurs again.
+
+    ``invalid``: by number, why an answer is invalid for its request.
+    """
+    first = findings[0]
+    faults = [*(f.fault for f in findings), *filter(None, [invalid.get(first.number)])]
+    text = f"request {first.number} ({first.kind}): {', '.join(dict.fromkeys(faults))}"
+    if first.position is not None:
+        chosen, best = ("the end" if t is None else str(t) for t in (first.token, first.expected))
+        text += f", position {first.position}, token {chosen}" + (
+            f" for {best}" if first.expected else ""
         )
-        text += f", position {finding.position}, token {chosen}" + (
-            f" for {best}" if finding.expected else ""
-        )
-    if finding.margin is not None:
-        text += f", {finding.margin:.1f} nats"
-    words = {
-        Reproduction.ALONE: "it reproduces",
-        Reproduction.LOADED: "it reproduces under load only",
-        Reproduction.TRANSIENT: "it did not reproduce alone",
-    }
-    return f"{text}; {words[finding.reproduction]}" if finding.reproduction else text
+    if first.margin is not None:
+        text += f", {first.margin:.1f} nats"
+    if first.confirmed and not first.on_baseline:
+        text += f", proved by {'the answer itself' if first.rule in _FORMS else 'a second score'}"
+    return f"{text}; {_AGAIN[first.reproduction]}" if first.reproduction else text
 
 
-def _unsettled(findings: tuple[AnswerFinding, ...], count: RuleCount) -> str:
+_FORMS = (AnswerRule.RENDERING, AnswerRule.VALIDITY)
+_AGAIN = {
+    Reproduction.ALONE: "it reproduces",
+    Reproduction.LOADED: "it reproduces under load only",
+    Reproduction.TRANSIENT: "it did not reproduce alone",
+}
+
+
+def _unsettled(findings: tuple[AnswerFinding, ...], check: AnswerCheck, count: RuleCount) -> str:
     on_baseline = tuple(f for f in findings if f.on_baseline)
     if on_baseline:
-        return f"the baseline itself is broken: {_listed(on_baseline)}"
-    return f"{count.alone} answers have a fault that could not be confirmed: {_listed(findings)}"
+        return f"the baseline itself is broken: {_listed(on_baseline, check)}"
+    return f"{count.alone} answers have a fault that could not be confirmed: {_listed(findings, check)}"
 
 
 def _judge_outputs(case: Case, _: Rule) -> RuleResult:
@@ -148,9 +163,9 @@ def _judge_outputs(case: Case, _: Rule) -> RuleResult:
 
     judged = (AnswerRule.TOKENS, AnswerRule.RENDERING)
     if refused := tuple(f for name in judged for f in refusing(check, name)):
-        return result(Outcome.FAIL, f"; {_listed(refused)}")
+        return result(Outcome.FAIL, f"; {_listed(refused, check)}")
     if open_ := tuple(f for name in judged for f in open_findings(check, name)):
-        return result(Outcome.MISSING, f"; {_unsettled(open_, count)}")
+        return result(Outcome.MISSING, f"; {_unsettled(open_, check, count)}")
     if check.equal + check.tied + refuted + check.unscored < compared:
         settled = count.impossible or not case.policy.min_scored_answers
         reason = count.missing or "they have no token ids"

@@ -182,6 +182,31 @@ def test_equal_tokens_must_be_rendered_alike(changes, fault):
     assert to_confirm(check) == (0,)
 
 
+BOOKED = ToolCall("book_room", '{"room": "a", "day": 3}')
+
+
+@pytest.mark.parametrize(
+    ("calls", "words"),
+    [
+        ([ToolCall("book_room", '{"day": 3}')], "book_room without room"),
+        ([ToolCall("book_room", "{}")], "book_room without day, room"),
+        ([ToolCall("book_room", '{"room": "b", "day": 3}')], "book_room with other arguments"),
+        ([ToolCall("book_room", '{"day": 3, "ro')], "book_room with other arguments"),
+        ([ToolCall("book_room", '["day", 3]')], "book_room with other arguments"),
+        ([ToolCall("book_table", BOOKED.arguments)], "book_table in place of book_room"),
+        ([], "0 calls in place of 1"),
+        ([BOOKED, BOOKED], "2 calls in place of 1"),
+    ],
+)
+def test_calls_that_differ_are_named_where_the_request_is_generated(calls, words):
+    for kind, said in (("tools", f" ({words})"), ("own", "")):
+        tools = replace(ask_of(1, "tools"), kind=kind)
+        right = answer(ask=tools, tool_calls=(BOOKED,))
+        check = passed(Pair(0, tools, right, replace(right, tool_calls=tuple(calls))))
+        faults = [f.fault for f in check.findings if f.rule is AnswerRule.RENDERING]
+        assert faults == [f"other tool calls of the same tokens{said}"]
+
+
 def test_spaces_in_the_arguments_are_no_fault():
     tools = ask_of(1, "tools")
     mine, theirs = (

@@ -10,7 +10,15 @@ from dataclasses import replace
 import pytest
 from measure_samples import EDITS, TIMED, pair, results, rounds_of, speculating, timed, window
 
-from mpctl.experiment.answers import AnswerCheck, AnswerFinding, AnswerRule, Level, RuleCount, Tie
+from mpctl.experiment.answers import (
+    AnswerCheck,
+    AnswerFinding,
+    AnswerRule,
+    Level,
+    Reproduction,
+    RuleCount,
+    Tie,
+)
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, Burst, PromptSet
@@ -570,12 +578,40 @@ def test_the_rounds_own_answers_name_what_differs():
     )
     message = rule(Case(made.cells[0], made)).message
     assert message == (
-        "20 of 32 greedy answers have equal token ids; request 3 (edits): a token, position 2, token 7 for 9, 4.5 nats"
+        "20 of 32 greedy answers have equal token ids; request 3 (edits): a token, position 2, token 7 for 9, "
+        "4.5 nats, proved by a second score"
     )
     ties = replace(made.round_answers, findings=(), tied=12, tie=Tie(1.0, 0.0, 0.1, 4, 0))
     ties = replace(ties, rules={**ties.rules, AnswerRule.TOKENS: RuleCount(32)})
     assert rule(Case(made.cells[0], replace(made, round_answers=ties))).message == (
         "20 of 32 greedy answers have equal token ids, 12 differ by a tie of at most 1.00 nats"
+    )
+
+
+def test_a_request_is_listed_once_with_all_that_is_wrong_and_what_proves_it():
+    def fault(rule, number, words, reproduction=None):
+        return AnswerFinding(
+            rule, number, "tools", words, confirmed=True, reproduction=reproduction
+        )
+
+    rendering, validity = AnswerRule.RENDERING, AnswerRule.VALIDITY
+    findings = (
+        fault(rendering, 46, "other tool calls", Reproduction.TRANSIENT),
+        fault(rendering, 46, "other tool calls when streamed"),
+        fault(validity, 46, "no valid tool call"),
+        fault(rendering, 134, "another text", Reproduction.ALONE),
+        fault(rendering, 180, "another text"),
+    )
+    counts = {rendering: RuleCount(155, 0, 3, 3), validity: RuleCount(155, 0, 1, 1)}
+    check = AnswerCheck("full", Level.IDS, 155, 1, counts, findings=findings)
+    made = replace(GOOD, answers=check)
+    result = rule_named("rendering")(Case(made.cells[0], made))
+    assert result.outcome is FAIL
+    assert result.message == (
+        "3 of 155 answers have a fault that the baseline has not; "
+        "request 46 (tools): other tool calls, other tool calls when streamed, no valid tool call, "
+        "proved by the answer itself; it did not reproduce alone; "
+        "request 134 (tools): another text, proved by the answer itself; it reproduces; and 1 more"
     )
 
 
