@@ -18,7 +18,7 @@ gate = LazyGroup(
 
 @command("explain", SERVICE_AND_RUN, ExplainRequest, OUTPUT)
 def explain(context: CliContext, /, request: ExplainRequest) -> None:
-    """Print every rule of the gate with its threshold, reason and source.
+    """Print every rule of the gate with its limits; -o wide with what it asks, reason and source.
 
     \b
     Examples:

@@ -18,6 +18,7 @@ from mpctl.report import deciding, gate_rows, measurement_record
 from mpctl.report.values import Deciding
 
 _ALL = "All rules together: one that fails rejects, missing data is never a pass."
+_MORE = "mpctl gate explain -o wide: what each rule asks, and the reason and source of each limit"
 _EQUAL_LOAD = "Measurements by users' requests compare the arms where each pod has the same load; else undecided."
 
 
@@ -31,7 +32,7 @@ def print_explanation(context: CliContext, request: ExplainRequest) -> None:
         "GatePolicy",
         record=lambda: {"items": _policy_items(policy)},
         names=policy.terms,
-        table=lambda _wide: "\n".join(_sections(policy)),
+        table=lambda wide: "\n".join(_sections(policy)) if wide else _table(policy),
     )
 
 
@@ -51,21 +52,37 @@ def _policy_items(policy: Policy) -> list[Json]:
     ]
 
 
-def _sections(policy: Policy) -> Iterator[str]:
-    """Yield each rule with its description and its thresholds."""
+def _limits(policy: Policy) -> Iterator[tuple[str, str, list[tuple[str, str]]]]:
+    """Yield each rule with what it asks, and its limits with their reasons."""
     values, terms = policy.to_record(), policy.terms()
     others = {"equal load": (_EQUAL_LOAD, ""), "all": (_ALL, "")}
-    for rule, (description, fixed) in (describe_rules() | others).items():
-        yield rule
-        yield _wrapped(description, "  ")
-        if fixed:
-            yield f"  fixed: {fixed}"
+    for rule, (asks, fixed) in (describe_rules() | others).items():
+        limits = [(f"fixed: {fixed}", "")] if fixed else []
         for name, (default, term) in terms.items():
-            if term.rule != rule:
-                continue
-            changed = "" if values[name] == default else f" (default {default:g})"
-            yield f"  {name}: {values[name]:g} {term.unit}{changed}"
-            yield _wrapped(f"{term.why} [{term.source}]", "      ")
+            if term.rule == rule:
+                changed = "" if values[name] == default else f" (default {default:g})"
+                limit = f"{name}: {values[name]:g} {term.unit}{changed}"
+                limits.append((limit, f"{term.why} [{term.source}]"))
+        yield rule, asks, limits
+
+
+def _table(policy: Policy) -> str:
+    """Rules and limits on one screen."""
+    rows = [("RULE", "LIMITS")]
+    for rule, _, limits in _limits(policy):
+        rows += [("" if n else rule, limit) for n, (limit, _) in enumerate(limits)]
+    return f"{columns(rows)}\n\n{paragraph(_ALL)}\n{paragraph(_MORE)}"
+
+
+def _sections(policy: Policy) -> Iterator[str]:
+    """Yield each rule with what it asks, and its limits with their reasons."""
+    for rule, asks, limits in _limits(policy):
+        yield rule
+        yield _wrapped(asks, "  ")
+        for limit, why in limits:
+            yield f"  {limit}"
+            if why:
+                yield _wrapped(why, "      ")
         yield ""
 
 

@@ -16,8 +16,20 @@ from mpctl.gate.assess import describe_rules
 from mpctl.gate.policy import Policy
 
 
-def test_every_rule_and_limit_is_explained_with_its_source(cli):
+def test_rules_and_limits_fit_on_a_screen(cli):
     done = cli("gate", "explain")
+    assert (done.code, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert len(lines) <= 60
+    for name in describe_rules():
+        assert any(re.match(rf"{re.escape(name)} {{2,}}\S", line) for line in lines), name
+    for name in Policy.terms():
+        assert any(f" {name}: " in line for line in lines), name
+    assert "mpctl gate explain -o wide: " in lines[-1]
+
+
+def test_every_rule_and_limit_is_explained_with_its_source(cli):
+    done = cli("gate", "explain", "-o", "wide")
     assert (done.code, done.err) == (0, "")
     words = " ".join(done.out.split())
     for rule, (asks, fixed) in describe_rules().items():
@@ -43,7 +55,7 @@ def test_each_rule_is_one_sentence_and_one_number():
 
 
 def test_limits_without_a_rule_are_explained_too(cli):
-    done = cli("gate", "explain")
+    done = cli("gate", "explain", "-o", "wide")
     words = " ".join(done.out.split())
     for name, (_, term) in Policy.terms().items():
         assert f"\n  {name}: " in done.out
@@ -53,7 +65,7 @@ def test_limits_without_a_rule_are_explained_too(cli):
 
 def test_limits_of_a_file_are_shown_beside_the_defaults(cli):
     Path("strict.yaml").write_text("max_time_per_token_ratio: 0.8\n", encoding="utf-8")
-    done = cli("gate", "explain", "--policy", "strict.yaml")
+    done = cli("gate", "explain", "--policy", "strict.yaml", "-o", "wide")
     assert "  max_time_per_token_ratio: 0.8 x the baseline's (default 1)\n" in done.out
     items = {
         i["name"]: i
