@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from mpctl.app.option import SETTINGS, AboveZero, File, Whole, group, option
+from mpctl.app.option import SETTINGS, File, Whole, group, option
 from mpctl.app.requests import SigningRequest, SpeculationRequest, price_option
 from mpctl.errors import InputError
 
@@ -124,16 +124,4 @@ class ExplainRequest(RunRequest):
         "--policy",
         type=File,
         help="Gate policy, YAML (default: that of the measurement, else mpctl's).",
-    )
-    weights_gb: float | None = option(
-        "--weights-gb",
-        type=AboveZero(),
-        metavar="GB",
-        help="Weights that a step reads, for the memory floor.",
-    )
-    bandwidth_gb_s: float | None = option(
-        "--bandwidth",
-        type=AboveZero(),
-        metavar="GB/S",
-        help="Memory bandwidth of the device, from its data sheet, for the memory floor.",
     )

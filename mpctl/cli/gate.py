@@ -25,11 +25,11 @@ def explain(context: CliContext, /, request: ExplainRequest) -> None:
       mpctl gate explain                        the default policy
       mpctl gate explain --policy strict.yaml   a policy of your own
       mpctl gate explain qwen                   its last measurement, rule by rule
-      mpctl gate explain run.json.gz --weights-gb 16.4 --bandwidth 300
+      mpctl gate explain run.json.gz            a file that mpctl bench wrote
 
     With SERVICE, or with RUN, a file that mpctl bench wrote or the name of a rollout, the gate judges the measurement
     again: the result of each rule, the requests still needed, and why the throughput ratio differs from the acceptance
-    length. With --weights-gb and --bandwidth it also compares the baseline's step with the memory floor.
+    length.
     """
     from mpctl.cli.gate_text import print_explanation
 

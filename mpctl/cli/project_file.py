@@ -24,7 +24,7 @@ spec set spec_config method k draft strategy keep_baseline refuse values chart_k
 prompts warm transcripts adapters concurrency rate contexts temperature thinking max_tokens reuse_prompts
 requests repeats max_time
 traffic acceptance coverage prompt_tokens output_tokens reference now gpu
-weights_gb bandwidth price_per_hour
+price_per_hour
 """
 ALLOWED = frozenset(_ALLOWED.split())
 LARGEST = 64 * 1024  # bytes of a settings file

@@ -6,8 +6,6 @@ step carried a draft, took no longer than without, and decoding were all the wor
 - steps without a draft: tokens per step over acceptance length, whose counters leave such steps out;
 - step time: the baseline's over the candidate's, which drafts and verifies, by the engine's own count of steps;
 - all but decoding: the throughput ratio over the gain in decoding; time to first token, queueing and the client.
-
-The memory floor is the time the device takes to read the weights once; no step is shorter.
 """
 
 from __future__ import annotations
@@ -32,23 +30,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Floor:
-    """``step_ms``: the shortest possible step on this device; ``reached``: that over the baseline's step, 0..1;
-    ``best_ms``: the time per token at the acceptance length on that floor."""
-
-    step_ms: float
-    reached: float
-    best_ms: float
-
-
-@dataclass(frozen=True)
 class Decomposition:
     """``throughput_ratio``: the product of the factors of ``parts``; ``promised``: acceptance length."""
 
     throughput_ratio: float
     promised: float
     parts: tuple[Part, ...]
-    floor: Floor | None = None
 
     @property
     def sentence(self) -> str:
@@ -63,20 +50,12 @@ class Decomposition:
         gains = [p for p in self.parts[1:] if p.factor > _NOTABLE]
         if gains:
             text += "; in return " + "; ".join(f"{p.text} (x {p.factor:.2f})" for p in gains)
-        if self.floor is not None:
-            text += (
-                f"; the baseline runs at {formatting.share(self.floor.reached, 0)} of what memory allows, where "
-                f"{formatting.milliseconds(self.floor.best_ms)} per token would be the best"
-            )
         return text
 
     @classmethod
-    def of(cls, comparison: Comparison, *, floor_ms: float | None = None) -> Decomposition | None:
+    def of(cls, comparison: Comparison) -> Decomposition | None:
         """Decompose a cell's throughput ratio; None where the candidate does not speculate, requests arrive at a rate,
-        or a figure is missing.
-
-        ``floor_ms``: :func:`memory_floor_ms` of the model on the device, where both are known.
-        """
+        or a figure is missing."""
         base, cand = comparison.baseline, comparison.candidate
         window = cand.window
         measured = comparison.throughput_ratio
@@ -130,8 +109,7 @@ class Decomposition:
                 continue
             after *= factor
             parts.append(Part(name, factor, after, text))
-        floor = Floor(floor_ms, floor_ms / base_step, floor_ms / length) if floor_ms else None
-        return cls(measured.value, length, tuple(parts), floor)
+        return cls(measured.value, length, tuple(parts))
 
 
 def step_times(base: ArmSummary, cand: ArmSummary) -> tuple[float | None, float | None]:
@@ -147,9 +125,3 @@ def step_times(base: ArmSummary, cand: ArmSummary) -> tuple[float | None, float 
         for t, n in zip((base.tpot_ms, cand.tpot_ms), tokens, strict=True)
     ]
     return times[0], times[1]
-
-
-def memory_floor_ms(weight_bytes: float, bandwidth: float) -> float:
-    """Return the time in ms to read ``weight_bytes`` once at ``bandwidth`` bytes per second: Qwen3-8B in bfloat16 on an
-    L4, 16.4 GB at 300 GB/s, 54.6 ms."""
-    return 1000.0 * weight_bytes / bandwidth

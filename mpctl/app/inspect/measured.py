@@ -14,7 +14,7 @@ from mpctl.app.session.open import open_session
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.decomposition import Decomposition, memory_floor_ms
+from mpctl.gate.decomposition import Decomposition
 from mpctl.gate.policy import Policy
 from mpctl.gate.verdict import Verdict
 from mpctl.json_types import Json
@@ -179,11 +179,8 @@ def explain_policy(request: ExplainRequest) -> Policy:
     """Return the policy to explain.
 
     Raises:
-        InputError: the policy file cannot be used, or an option needs a measurement.
+        InputError: the policy file cannot be used.
     """
-    if request.weights_gb is not None or request.bandwidth_gb_s is not None:
-        _memory_floor_ms(request)
-        raise InputError("needs a SERVICE or a RUN", field="--weights-gb")
     return read_policy(request.policy_file)
 
 
@@ -194,20 +191,7 @@ def explain_run(place: Place, console: Console, request: ExplainRequest) -> Expl
         InputError: the measurement is not found, or the policy file cannot be used.
     """
     policy = read_policy(request.policy_file) if request.policy_file else None
-    floor_ms = _memory_floor_ms(request)
     source = find_source(place, console, request.run, request.service)
     analysis, verdict = source.judge(policy)
-    parts = tuple(Decomposition.of(comparison, floor_ms=floor_ms) for comparison in analysis.cells)
+    parts = tuple(Decomposition.of(comparison) for comparison in analysis.cells)
     return Explanation(source.run, analysis, verdict, parts)
-
-
-def _memory_floor_ms(request: ExplainRequest) -> float | None:
-    weights, bandwidth = request.weights_gb, request.bandwidth_gb_s
-    if weights is None and bandwidth is None:
-        return None
-    if weights is None or bandwidth is None:
-        option, other = (
-            ("--bandwidth", "--weights-gb") if weights is None else ("--weights-gb", "--bandwidth")
-        )
-        raise InputError(f"needs {other} too", field=option)
-    return memory_floor_ms(weights * 1e9, bandwidth * 1e9)

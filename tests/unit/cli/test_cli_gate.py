@@ -110,31 +110,6 @@ def test_a_measurement_is_judged_rule_by_rule(cli):
     assert cli("gate", "explain", "run.json", "-o", "name").out == "promote\n"
 
 
-def test_the_memory_floor_needs_both_its_figures(cli):
-    write_run("run.json", made(0.5))
-    done = cli("gate", "explain", "run.json", "--weights-gb", "1.5", "--bandwidth", "300")
-    assert done.code == 0
-    assert "of what memory allows, where " in done.out
-    assert "memory allows" not in cli("gate", "explain", "run.json").out
-    floor = json.loads(
-        cli(
-            "gate", "explain", "run.json", "--weights-gb", "1.5", "--bandwidth", "300", "-o", "json"
-        ).out
-    )["status"]["decomposition"][0]["floor"]
-    assert floor["step_ms"] == pytest.approx(5.0)
-    for wrong, message in (
-        (("run.json", "--weights-gb", "1"), "--weights-gb: needs --bandwidth too"),
-        (("run.json", "--bandwidth", "1"), "--bandwidth: needs --weights-gb too"),
-        (("--bandwidth", "1", "--weights-gb", "1"), "--weights-gb: needs a SERVICE or a RUN"),
-        (("run.json", "--bandwidth", "0", "--weights-gb", "1"), "--bandwidth"),
-        (("run.json", "--bandwidth", "1", "--weights-gb", "nan"), "nan must be above 0"),
-        (("run.json", "--bandwidth", "inf", "--weights-gb", "1"), "inf must be above 0"),
-    ):
-        done = cli("gate", "explain", *wrong)
-        assert done.code == 2
-        assert message in done.err
-
-
 def test_a_measurement_is_judged_by_another_policy(cli):
     write_run("run.json", made(0.5))
     Path("strict.yaml").write_text("max_time_per_token_ratio: 0.3\n", encoding="utf-8")
