@@ -15,7 +15,7 @@ from mpctl.app.option import Option
 from mpctl.cli.command import OUTPUT, command, formats_option
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns, paragraph
-from mpctl.errors import InputError, Refused
+from mpctl.errors import Refused
 
 if TYPE_CHECKING:
     from mpctl.app.cluster.doctor import Diagnosis
@@ -83,18 +83,16 @@ def _finding(finding: Symptom) -> Iterator[str]:
 _HEADER = ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
 
 
-_CALLS = Option(
-    "--calls",
-    type=bool,
-    help="Print the API calls behind the role instead, with the commands that make them.",
-)
 _FORMATS = formats_option(
-    "table", "yaml", "json", text="Format (default: yaml; table with --calls)."
+    "table",
+    "yaml",
+    "json",
+    text="Format (default: yaml); table: the API calls behind the role, and the commands that make them.",
 )
 
 
-@command("rbac", RbacRequest, _CALLS, _FORMATS)
-def rbac(context: CliContext, /, request: RbacRequest, *, calls: bool, form: str | None) -> None:
+@command("rbac", RbacRequest, _FORMATS)
+def rbac(context: CliContext, /, request: RbacRequest, *, form: str | None) -> None:
     """Print the minimal roles for mpctl, derived from the API calls it makes. Contacts nothing.
 
     \b
@@ -102,40 +100,19 @@ def rbac(context: CliContext, /, request: RbacRequest, *, calls: bool, form: str
       mpctl rbac -n chat --to group:ml-operators | kubectl apply -f -
       mpctl rbac -n chat --load local --to user:ann --admission-policy
       mpctl rbac --role reader --cluster-wide --to serviceaccount:monitoring/mpctl
-      mpctl rbac --calls                       the API calls and their purpose
+      mpctl rbac -o table                      the API calls and their purpose
 
     Without --cluster-wide: a Role in the namespace of -n, a ClusterRole for what lies outside of it (nodes, devices),
     and a Role in KServe's namespace for the doctor.
     """
     from mpctl.app.cluster.rbac import list_calls, manifests, subject_warnings
 
-    if calls:
-        context.output = form or "table"
-        rows = list_calls(request)
-        context.emit(
-            "CallList",
-            record=lambda: {
-                "items": [
-                    {
-                        "call": r.call,
-                        "where": r.scope,
-                        "role": r.role,
-                        "commands": list(r.commands),
-                        "for": r.why,
-                    }
-                    for r in rows
-                ]
-            },
-            names=lambda: [r.call for r in rows],
-            table=lambda _wide: columns(
-                [_HEADER, *([r.call, r.scope, r.role, ", ".join(r.commands), r.why] for r in rows)]
-            ),
-        )
-        return
     if form == "table":
-        raise InputError(
-            "roles are printed as yaml or json", field="--output", hint="--calls prints a table"
-        )
+        rows = [
+            [r.call, r.scope, r.role, ", ".join(r.commands), r.why] for r in list_calls(request)
+        ]
+        context.terminal.result(columns([_HEADER, *rows]))
+        return
     request = replace(request, namespace=context.shared["namespace"])
     context.terminal.result(manifests(request, form or "yaml"))
     for warning in subject_warnings(request):

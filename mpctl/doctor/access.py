@@ -20,7 +20,7 @@ from mpctl.doctor.state import (
 MANAGED = "app.kubernetes.io/managed-by"
 OURS = "mpctl"
 FORBIDDEN = "the current user may not read them"
-_SHOWN = 5  # calls of one command; mpctl rbac --calls lists all
+_SHOWN = 5  # calls of one command; mpctl rbac -o table lists all
 
 
 # mpctl.platform.kubernetes.api.names and .text write these; a test compares them.

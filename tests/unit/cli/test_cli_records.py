@@ -38,7 +38,6 @@ def test_every_kind_that_a_command_prints_is_in_the_schema(schema):
         ("MethodList", ["methods"]),
         ("StatusList", ["status"]),
         ("DraftList", ["drafts", "published"]),
-        ("CallList", ["rbac", "--calls"]),
     ],
 )
 def test_a_record_fits_its_schema(cli, schema, kind, command):

@@ -287,7 +287,7 @@ def test_options_stay_few():
     options = {path: long_options(command) for path, command in every_command()}
     assert len(options["rollout",]) <= 51
     everywhere = (names for path, names in options.items() if path[0] not in ("local", "drafts"))
-    assert len(set().union(*everywhere)) <= 116
+    assert len(set().union(*everywhere)) <= 115
 
 
 def long_options(command):

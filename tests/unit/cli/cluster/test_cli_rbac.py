@@ -71,16 +71,9 @@ def test_the_namespace_may_stand_before_the_command(alone):
 
 
 def test_calls_are_listed_with_their_commands(alone):
-    lines = alone("rbac", "--calls").out.splitlines()
+    lines = alone("rbac", "-o", "table").out.splitlines()
     assert lines[0].split() == ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
     assert len(lines) == len(TABLE) + len(LLM) + len(GROUPS) + len(RUNTIMES) + 1
-    for output, read in (("json", json.loads), ("yaml", yaml.safe_load)):
-        record = read(alone("rbac", "--calls", "-o", output).out)
-        assert (record["kind"], len(record["items"])) == (
-            "CallList",
-            len(TABLE) + len(LLM) + len(GROUPS) + len(RUNTIMES),
-        )
-        assert [*record["items"][0]] == ["call", "where", "role", "commands", "for"]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +92,6 @@ def test_calls_are_listed_with_their_commands(alone):
             ("-n", "chat", "--to", "user:ann", "--drafts", "--admission-policy"),
             "--drafts: cannot be combined with --admission-policy",
         ),
-        (("-n", "chat", "-o", "table"), "--output: roles are printed as yaml or json"),
     ],
 )
 def test_bad_input(alone, arguments, said):
