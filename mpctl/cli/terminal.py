@@ -184,7 +184,7 @@ class Terminal:
 
     def round(self, progress: RoundProgress) -> None:
         """Show the round that ended, the time and the intervals so far: one line that is redrawn on a terminal, a line
-        per round elsewhere; with -v also the interim analysis."""
+        per round elsewhere."""
         if self.quiet:
             return
         self._round = round_line(progress)
@@ -194,8 +194,6 @@ class Terminal:
             self._draw(self._round)
         else:
             self._say(self._round, self._step_head, "cyan")
-        if self.verbose and progress.verdict:
-            self._say(progress.verdict, " " * _HEAD)
 
     def next_command(self, command: str, remark: str = "") -> None:
         """Suggest the command to type next."""

@@ -18,7 +18,6 @@ from mpctl.experiment.users import Placement
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import LEAST_CHANCE, answers_decided, is_futile
 from mpctl.gate.rule import Outcome
-from mpctl.gate.verdict import Verdict
 from mpctl.rollout.arm_engines import ArmEngines
 from mpctl.rollout.burst import send_bursts
 from mpctl.rollout.measurement_records import (
@@ -160,7 +159,6 @@ class Measurement:
             progress,
             figures=figures_of(analysis),
             open=tuple(dict.fromkeys(undecided)) if rounds >= FIRST_LOOK else (),
-            verdict=_in_words(verdict),
         )
         self.engines.progress.round(progress)
         counted = f"{rounds} of {self.records.workload.repeats} rounds"
@@ -267,12 +265,3 @@ def figures_of(analysis: Analysis) -> tuple[tuple[str, str, str], ...]:
         for key, name in _FIGURES
         if (i := cell.intervals.get(key)) is not None
     )
-
-
-def _in_words(verdict: Verdict) -> str:
-    """An interim analysis in one line: the outcome, or how many more requests a decision needs."""
-    if verdict.outcome is not Outcome.UNDECIDED:
-        return f"{verdict.outcome.value}: {verdict.summary or verdict.reasons[0]}"
-    if verdict.needed is None:
-        return f"undecided: {verdict.reasons[0]}"
-    return f"undecided: about {verdict.needed} more requests to each arm needed"

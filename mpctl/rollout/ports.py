@@ -548,8 +548,7 @@ class RoundProgress:
 
     ``elapsed_s`` counts the time in blocks, so it continues after a crash; ``remaining_s`` is at most that long at the
     present pace. ``figures``: name, estimate and confidence interval of each figure so far, empty while only one arm
-    was measured. ``open``: the rules that an interim analysis could not decide. ``verdict``: that analysis in words,
-    empty where there was none.
+    was measured. ``open``: the rules that an interim analysis could not decide.
     """
 
     number: int
@@ -558,7 +557,6 @@ class RoundProgress:
     remaining_s: float
     figures: tuple[tuple[str, str, str], ...] = ()
     open: tuple[str, ...] = ()
-    verdict: str = ""
 
 
 class Progress(Protocol):

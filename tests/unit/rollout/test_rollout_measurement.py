@@ -144,7 +144,7 @@ def test_what_is_shown_later_is_what_was_judged(strategy):
 def test_after_each_round_the_progress_names_time_and_intervals(strategy):
     memory = world_with(replace(LONG, concurrency=(1,), traffic=LONG.traffic[:1], max_time_s=30.0))
     done = rollout(memory, strategy)
-    judged = [p for p in memory.progress.rounds if p.verdict]
+    judged = [p for p in memory.progress.rounds if p.figures]
     assert [p.number for p in judged] == list(range(1, len(judged) + 1))
     assert all(
         p.at_most == 12 and p.elapsed_s > 0 and 0 <= p.remaining_s <= 30 - p.elapsed_s
@@ -154,7 +154,6 @@ def test_after_each_round_the_progress_names_time_and_intervals(strategy):
         "throughput ratio",
         "time-per-token ratio",
     ]
-    assert judged[-1].verdict.startswith("promote")
     assert judged[-1].open == ()
     assert done.ending is Ending.PROMOTED
 
