@@ -73,7 +73,8 @@ def documents(text: str, file: str) -> Iterator[Node]:
         if body is None:
             continue
         if not isinstance(body, CommentedMap):
-            raise InputError(f"expected a mapping, got {_kind(body)}", file=file, line=1)
+            kind = "a list" if isinstance(body, CommentedSeq) else "a single value"
+            raise InputError(f"expected a mapping, got {kind}", file=file, line=1)
         yield Node(body, file, body.lc.line + 1, "")
 
 
@@ -106,10 +107,6 @@ def _load(text: str, file: str) -> list[Any]:
 
 def _line_of(error: MarkedYAMLError) -> int | None:
     return error.problem_mark.line + 1 if error.problem_mark else None
-
-
-def _kind(body: Any) -> str:
-    return "a list" if isinstance(body, CommentedSeq) else "a single value"
 
 
 class Node:

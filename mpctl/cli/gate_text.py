@@ -18,7 +18,7 @@ from mpctl.report import deciding, gate_rows, measurement_record
 from mpctl.report.values import Deciding
 
 _ALL = "All rules together: one that fails rejects, missing data is never a pass."
-_MORE = "mpctl gate explain -o wide: what each rule asks, and the reason and source of each limit"
+_MORE = " mpctl gate explain -o wide: what each rule asks, and the reason and source of each limit"
 _EQUAL_LOAD = "Measurements by users' requests compare the arms where each pod has the same load; else undecided."
 
 
@@ -71,7 +71,7 @@ def _table(policy: Policy) -> str:
     rows = [("RULE", "LIMITS")]
     for rule, _, limits in _limits(policy):
         rows += [("" if n else rule, limit) for n, (limit, _) in enumerate(limits)]
-    return f"{columns(rows)}\n\n{paragraph(_ALL)}\n{paragraph(_MORE)}"
+    return f"{columns(rows)}\n\n{paragraph(_ALL + _MORE)}"
 
 
 def _sections(policy: Policy) -> Iterator[str]:

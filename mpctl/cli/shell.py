@@ -99,7 +99,10 @@ TOPICS = {
 
 @click.command("help")
 @click.argument(
-    "words", nargs=-1, metavar="[COMMAND|TOPIC]", shell_complete=lambda _c, _p, text: _names(text)
+    "words",
+    nargs=-1,
+    metavar="[COMMAND|TOPIC]",
+    shell_complete=lambda _c, _p, text: [n for n in (*TOPICS, *COMMANDS) if n.startswith(text)],
 )
 @click.pass_context
 def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
@@ -134,10 +137,6 @@ def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
             raise InputError(f"help on {' '.join(words)} not found", hint=hint)
         ctx, command_ = click.Context(below, info_name=word, parent=ctx), below
     return command_.get_help(ctx)
-
-
-def _names(text: str) -> list[str]:
-    return [name for name in (*TOPICS, *COMMANDS) if name.startswith(text)]
 
 
 @command(

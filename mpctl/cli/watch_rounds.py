@@ -12,7 +12,6 @@ import click
 
 from mpctl import formatting
 from mpctl.app.environment_requests import WatchRequest
-from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.exposition import record, table_rows
 from mpctl.app.watch.loop import Watch
 from mpctl.cli.context import CliContext
@@ -66,7 +65,10 @@ def _until_stopped(context: CliContext, watching: Watch) -> None:
                 announced = len(services)
                 terminal.note(_scope(announced, watcher.policy.interval_s))
             for event in events:
-                terminal.result(_line(event, context.output))
+                as_json = context.output == "json"
+                terminal.result(
+                    json.dumps(event.to_record()) if as_json else f"{event.at} {event.line}"
+                )
 
 
 def _scope(services: int, interval_s: float) -> str:
@@ -75,10 +77,6 @@ def _scope(services: int, interval_s: float) -> str:
         return "no service is up yet; each event will be a line, until Ctrl-C"
     subject = "1 service" if services == 1 else f"{services} services"
     return f"watching {subject} every {formatting.duration(interval_s)}; each event is a line, until Ctrl-C"
-
-
-def _line(event: WatchEvent, output: str) -> str:
-    return json.dumps(event.to_record()) if output == "json" else f"{event.at} {event.line}"
 
 
 @contextmanager

@@ -59,7 +59,7 @@ def read_log(text: str) -> KvLog:
     available, loaded = _last(_AVAILABLE, plain), _last(_LOADED, plain)
     return KvLog(
         device=size[1] if size else None,
-        tokens=_number(size[2]) if size else None,
+        tokens=int(size[2].replace(",", "") or 0) if size else None,
         available_gib=float(available[1]) if available else None,
         loaded_gib=float(loaded[1]) if loaded else None,
         concurrency=float(per[1]) if per else None,
@@ -76,10 +76,6 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     for match in pattern.finditer(text):  # noqa: B007 - the last one counts: a restart logs again
         pass
     return match
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", "") or 0)
 
 
 def pool_tokens(available_bytes: float, target_bytes: int, draft_bytes: int = 0) -> int:

@@ -102,7 +102,8 @@ class UserLoad:
                 if self.pod_gap > NOTED_POD_GAP  # by more than pods of one manifest usually do
                 else ""
             )
-            return f"users send {self.requests_per_s:.2g} requests/s to {_pods(self.pods)}{gap}"
+            pods = "1 pod" if self.pods == 1 else f"{self.pods} pods"
+            return f"users send {self.requests_per_s:.2g} requests/s to {pods}{gap}"
         bound = (
             f"no user was seen in {self.window_s:.0f} s: "
             f"fewer than {_UNSEEN / self.window_s:.2g} requests/s at 95 %"
@@ -128,10 +129,6 @@ def below_users_load(users: UserLoad | None, placement: Placement, sent: int) ->
         f"{wanted} with {prompts_for(wanted)} distinct prompts of each class judges the candidate at their load, and "
         f"--accept {USERS_LOAD} promotes it below half of it"
     )
-
-
-def _pods(count: int) -> str:
-    return f"{count} pod" if count == 1 else f"{count} pods"
 
 
 def answered(engines: Mapping[str, Counters]) -> float:

@@ -170,7 +170,13 @@ class Workload(Record):
             raise InputError("neither a concurrency nor a rate is given", field="concurrency")
         if not self.temperatures:
             raise InputError("none is given", field="temperatures")
-        for name, values in self._lists().items():
+        lists: dict[str, tuple[Any, ...]] = {
+            "concurrency": self.concurrency,
+            "rates": self.rates,
+            "temperatures": self.temperatures,
+            "prompts": tuple(t.name for t in self.traffic),
+        }
+        for name, values in lists.items():
             if len(set(values)) != len(values):
                 raise InputError(f"{', '.join(map(str, values))}: duplicate value", field=name)
         if not self.traffic:
@@ -178,14 +184,6 @@ class Workload(Record):
         _ = self.cells  # raises for a value that no cell can have
         for kind in self.traffic:
             self._check_prompts(kind)
-
-    def _lists(self) -> dict[str, tuple[Any, ...]]:
-        return {
-            "concurrency": self.concurrency,
-            "rates": self.rates,
-            "temperatures": self.temperatures,
-            "prompts": tuple(t.name for t in self.traffic),
-        }
 
     def _check_prompts(self, kind: Traffic) -> None:
         counted = sum(

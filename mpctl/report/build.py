@@ -121,7 +121,11 @@ def build_report(
         verdict=verdict,
         sentence=_sentence(verdict, cells, candidate.spec),
         reasons=_reasons(verdict),
-        crossovers=_crossovers(verdict),
+        crossovers=tuple(
+            f"{c.traffic}: speculation pays up to {c.pays} requests at once and no longer at {c.costs}; "
+            f"the crossover is near {formatting.count(c.near)}"
+            for c in verdict.crossovers
+        ),
         cells=cells,
         baseline=baseline,
         candidate=candidate,
@@ -230,14 +234,6 @@ def _reasons(verdict: Verdict) -> tuple[str, ...]:
         reasons = [f"{c.cell.label}: {c.reasons[0]}" for c in deciding if c.reasons]
     omitted = len(reasons) - _REASONS
     return (*reasons[:_REASONS], *([f"and {omitted} more, below"] if omitted > 0 else []))
-
-
-def _crossovers(verdict: Verdict) -> tuple[str, ...]:
-    return tuple(
-        f"{c.traffic}: speculation pays up to {c.pays} requests at once and no longer at {c.costs}; "
-        f"the crossover is near {formatting.count(c.near)}"
-        for c in verdict.crossovers
-    )
 
 
 _MEASURED_ON = {

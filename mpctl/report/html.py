@@ -83,7 +83,7 @@ def _plots(report: Report) -> Json:
     latency = [
         {
             "label": cell.label,
-            "note": "" if _measured(cell) else "No request was timed.",
+            "note": "" if any(cell.curves.values()) else "No request was timed.",
             "panels": [
                 safe(plots.distribution(cell, metric, title, name=f"c{index}{metric}"))
                 for metric, title in _TITLES.items()
@@ -102,10 +102,6 @@ def _plots(report: Report) -> Json:
             for index, item in enumerate(report.decomposed)
         ],
     }
-
-
-def _measured(cell: CellReport) -> bool:
-    return any(cell.curves.values())
 
 
 def _pair(baseline: str, candidate: str) -> Markup:

@@ -53,7 +53,10 @@ def test_a_fault_that_the_pass_does_not_meet_is_refused_by_the_answers_of_the_ro
     load = ("--prompts", f"animals={file}", "--requests", "4", "--repeats", "8")
     done = mpctl("rollout", "--spec", "ngram", *load, "--fidelity", "quick", code=5)
     line = next(line for line in done.stdout.splitlines() if line.strip().startswith("outputs"))
-    assert "animals" in done.stdout and "12.0 nats, proved by a second score; it reproduces" in done.stdout
+    assert (
+        "animals" in done.stdout
+        and "12.0 nats, proved by a second score; it reproduces" in done.stdout
+    )
     assert ("equal texts" if script else "equal token ids") in line
     kept = recorded(mpctl) + (done.stdout + done.stderr).encode()
     assert b"Write down" not in kept and b"giraffe" not in kept

@@ -390,8 +390,10 @@ def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
     alone, overall, limit = judge_threshold(case, threshold), case.analysis.overall, threshold.limit
     borrowed = borrow(case.analysis, case.comparison, threshold.figure)
     estimate = alone.value if borrowed is None else borrowed.interval.value
-    if case.analysis.earlier:
-        alone = replace(alone, message=f"{alone.message}; {_repetition(case.analysis.earlier)}")
+    if earlier := case.analysis.earlier:
+        before = "an earlier measurement" if earlier == 1 else f"{earlier} earlier measurements"
+        text = f"{before} of the same pair did not promote, so this one spends {error_left(earlier):.1%} of the error"
+        alone = replace(alone, message=f"{alone.message}; {text}")
     if (
         alone.outcome is not Outcome.UNDECIDED
         or overall is None
@@ -407,11 +409,6 @@ def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
         f"together, {formatting.ratio(overall.value)}, {formatting.confidence(overall)}"
     )
     return replace(alone, outcome=Outcome.PASS, message=text, needed=None)
-
-
-def _repetition(earlier: int) -> str:
-    before = "an earlier measurement" if earlier == 1 else f"{earlier} earlier measurements"
-    return f"{before} of the same pair did not promote, so this one spends {error_left(earlier):.1%} of the error"
 
 
 def _judge_tpot(case: Case, rule: Rule) -> RuleResult:

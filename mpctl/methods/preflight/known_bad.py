@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 from mpctl.methods.keys import is_int
 from mpctl.methods.preflight.engine_rules import PIPELINE, config_text, flag_value, runs_on_v2
@@ -237,7 +237,8 @@ class KnownBad:
         self, row: KnownBadRow, spec: Spec, facts: ServiceFacts, version: Version | None
     ) -> Severity | None:
         """Return how much a row says against the spec; None outside of it."""
-        if row.engine != _engine(facts) or (row.methods and spec.method not in row.methods):
+        engine = ASCEND if ASCEND in (facts.engine_version or "") else _OWN_ENGINE
+        if row.engine != engine or (row.methods and spec.method not in row.methods):
             return None
         older = version is not None and row.first and version < row.first
         if older or (version is not None and row.fixed and version >= row.fixed):
@@ -291,10 +292,6 @@ class KnownBad:
 
 # Classes that are recognised by the layers of config.json; a model of the same name by these alone.
 _RECURRENT = {"gdn": "gdn", "mamba2": "mamba2", "zamba": "mamba2"}
-
-
-def _engine(facts: ServiceFacts) -> str:
-    return ASCEND if ASCEND in (facts.engine_version or "") else _OWN_ENGINE
 
 
 def _feature(text: str) -> Feature:
@@ -352,7 +349,7 @@ def _row(node: Node, models: Mapping[str, str]) -> KnownBadRow:
         first=_release(node, "from"),
         seen=_release(node, "seen"),
         fixed=_release(node, "fixed"),
-        established=_evidence(node),
+        established=cast(Evidence, node.choice("established", get_args(Evidence), "unknown")),
         effect=node.text("effect"),
         history=node.text("history", ""),
         thread=node.text("thread"),
@@ -369,11 +366,6 @@ def _names(node: Node, field: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
         if name not in allowed:
             raise node.item_error(field, index, f"{name!r} is not one of {', '.join(allowed)}")
     return names
-
-
-def _evidence(node: Node) -> Evidence:
-    name = node.choice("established", get_args(Evidence), "unknown")
-    return next(evidence for evidence in get_args(Evidence) if evidence == name)
 
 
 def _features(node: Node, field: str) -> tuple[str, ...]:

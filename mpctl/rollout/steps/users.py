@@ -280,28 +280,19 @@ def _send_users(
 
 def _progress(figures: TrafficFigures, planned: int) -> RoundProgress:
     remaining_s = (planned - figures.windows) * figures.seconds / figures.windows
-    return RoundProgress(
-        figures.windows, planned, figures.seconds, remaining_s, figures=_shown(figures)
+    progress = RoundProgress(figures.windows, planned, figures.seconds, remaining_s)
+    ratio = figures.tpot_ratio  # which decides
+    if ratio is None:
+        return progress
+    interval = formatting.bounds(ratio) or "no interval yet"
+    return replace(
+        progress, figures=(("time per output token", formatting.ratio(ratio.value), interval),)
     )
 
 
 def _read_s(operation: Operation) -> float:
     """Seconds between two readings of all pods."""
     return min(READ_S, operation.plan.policy.traffic_window_s / 4)
-
-
-def _shown(figures: TrafficFigures) -> tuple[tuple[str, str, str], ...]:
-    """The one ratio that decides, for the display of a round."""
-    ratio = figures.tpot_ratio
-    if ratio is None:
-        return ()
-    return (
-        (
-            "time per output token",
-            formatting.ratio(ratio.value),
-            formatting.bounds(ratio) or "no interval yet",
-        ),
-    )
 
 
 def _checked(require: Callable[[], None], watch: UsersWatch) -> Callable[[Counters], None]:
