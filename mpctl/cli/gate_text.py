@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from mpctl import formatting
+from mpctl import commands, formatting
 from mpctl.app.inspect.measured import Explanation, explain_policy, explain_run
 from mpctl.app.inspect_requests import ExplainRequest
 from mpctl.cli.context import CliContext
@@ -18,7 +18,6 @@ from mpctl.report import deciding, gate_rows, measurement_record
 from mpctl.report.values import Deciding
 
 _ALL = "All rules together: one that fails rejects, missing data is never a pass."
-_MORE = " mpctl gate explain -o wide: what each rule asks, and the reason and source of each limit"
 _EQUAL_LOAD = "Measurements by users' requests compare the arms where each pod has the same load; else undecided."
 
 
@@ -71,7 +70,8 @@ def _table(policy: Policy) -> str:
     rows = [("RULE", "LIMITS")]
     for rule, _, limits in _limits(policy):
         rows += [("" if n else rule, limit) for n, (limit, _) in enumerate(limits)]
-    return f"{columns(rows)}\n\n{paragraph(_ALL + _MORE)}"
+    reasons = commands.line("gate", "explain", "-o", "wide")
+    return f"{columns(rows)}\n\n{paragraph(f'{_ALL} For reasons and sources: {reasons}')}"
 
 
 def _sections(policy: Policy) -> Iterator[str]:

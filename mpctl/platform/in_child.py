@@ -125,11 +125,7 @@ def main() -> None:
     limit = order["item_s"]
     task = _answered(limit, lambda: TASKS[order["task"]](order["settings"]))
     for line in sys.stdin if task else ():
-        _answered(limit, partial(_item, task, line))
-
-
-def _item(task: Callable[[Any], Any], line: str) -> Any:
-    return task(json.loads(line))
+        _answered(limit, partial(lambda text: task(json.loads(text)), line))
 
 
 def _answered(seconds: float, act: Callable[[], Any]) -> Any:

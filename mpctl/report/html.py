@@ -15,7 +15,6 @@ import jinja2
 from markupsafe import Markup
 
 from mpctl import formatting
-from mpctl.experiment.counters import Window
 from mpctl.json_types import Json
 from mpctl.report import plots
 from mpctl.report.text_table import argument_lines, condition_rows, tail_text
@@ -48,7 +47,7 @@ def html_report(report: Report) -> str:
         title_of=title_of,
         tail_text=tail_text,
         plain=_plain,
-        figure=_figure,
+        figure=lambda window, name: getattr(window, name, None),
         policy={
             name: value for name, value in report.policy.to_record().items() if value is not None
         },
@@ -151,8 +150,3 @@ def _tile(name: str, candidate: str, baseline: str, unit: str = "") -> dict[str,
 def _plain(value: object) -> str:
     """Return a setting as it would be written in a file."""
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _figure(window: Window | None, name: str) -> float | None:
-    value: float | None = getattr(window, name, None)
-    return value
