@@ -31,6 +31,14 @@ Times = tuple[
 PROMPTS = 2  # of a block of the default plan
 BEFORE = 56  # requests before the rounds, as many as let the rule errors pass at the first analysis that decides
 POLICY = Policy()
+LIMITS = {  # of ratios their logarithms
+    "time": math.log(POLICY.max_time_per_token_ratio),
+    "throughput": -math.log(POLICY.min_throughput_ratio),
+    "tpot": math.log(POLICY.max_tpot_ratio),
+    "ttft": math.log(POLICY.max_ttft_ratio),
+    "e2e": math.log(POLICY.max_e2e_ratio),
+    "ttft_ms": POLICY.ttft_slack_ms,
+}
 
 
 SCENARIOS: dict[str, dict[str, Any]] = {
@@ -110,9 +118,9 @@ def planned_rounds(prompts: int) -> int:
     return max(min(48, 96 // prompts), 12)
 
 
-def machine(truth: Truth, count: int, rng: np.random.Generator) -> Array:
+def machine(truth: Truth, count: int, rounds_: int, rng: np.random.Generator) -> Array:
     """The machine's slowness at each request of each block, as in tests/simulation, for ``count`` measurements."""
-    blocks = 2 * planned_rounds(truth.prompts)
+    blocks = 2 * rounds_
     logs, place = np.zeros((count, blocks, truth.prompts)), np.arange(blocks)
     if truth.period:
         phase = rng.uniform(0.0, 2 * np.pi, (count, 1))
@@ -135,10 +143,11 @@ def machine(truth: Truth, count: int, rng: np.random.Generator) -> Array:
     return np.asarray(np.exp(logs))
 
 
-def measured(truth: Truth, count: int, seed: int) -> tuple[Times, Times]:
-    """Both arms' times of ``count`` measurements."""
+def measured(truth: Truth, count: int, seed: int, plans: int = 1) -> tuple[Times, Times]:
+    """Both arms' times of ``count`` measurements, each as long as so many default plans."""
     rng = np.random.default_rng(seed)
-    noise, shape = machine(truth, count, rng), (count, planned_rounds(truth.prompts), truth.prompts)
+    shape = (count, plans * planned_rounds(truth.prompts), truth.prompts)
+    noise = machine(truth, count, shape[1], rng)
     first = coins(count, shape[1], rng)  # the baseline goes first
     prompt = np.exp(rng.normal(0.0, truth.prompt_sigma, shape))
     arms = []
@@ -291,9 +300,15 @@ def trimmed(values: Array, trim: float) -> tuple[Array, Array, int]:
     return inner.mean(1), spread, size - 1
 
 
-def chance(gap: Array, spread: Array, count: int, total: int, alpha: Spending) -> Array:
-    """The chance that the last round decides, as in mpctl.stats.confidence.chance_to_decide."""
-    width = stdtrit(total - 1, 1 - nominal_levels(total, alpha)[-1]) * spread / math.sqrt(total)
+def last_reach(total: int, alpha: Spending) -> float:
+    """The standard errors that a mean must be beyond its limit to decide at the last planned round."""
+    return float(stdtrit(total - 1, 1 - nominal_levels(total, alpha)[-1]))
+
+
+def chance(gap: Array, spread: Array, count: int, total: int, reach: Array | float) -> Array:
+    """The chance that the last round decides, as in mpctl.stats.confidence.chance_to_decide; ``reach``: the standard
+    errors that the mean must be beyond its limit then."""
+    width = reach * spread / math.sqrt(total)
     expected = gap + (total - count) / total * spread / math.sqrt(count) - width
     return np.asarray(ndtr(expected / (spread * math.sqrt(total - count) / total)))
 
@@ -323,13 +338,6 @@ def verdicts(
         replace(error, alpha=error.alpha * part_left) for error in (POLICY.gain, POLICY.loss)
     )
     gap_margin, losses = max(pod_gap, 1e-12), nominal_levels(total, loss)
-    limits = {
-        "time": math.log(POLICY.max_time_per_token_ratio),
-        "throughput": -math.log(POLICY.min_throughput_ratio),
-    }
-    limits |= {"tpot": math.log(POLICY.max_tpot_ratio), "ttft": math.log(POLICY.max_ttft_ratio)}
-    limits |= {"e2e": math.log(POLICY.max_e2e_ratio)}
-    limits["ttft_ms"] = POLICY.ttft_slack_ms
     outcome, used = np.zeros(len(base[0]), np.int64), np.full(len(base[0]), total)
     live = np.arange(len(base[0]))
     for look in range(FEWEST, total + 1):
@@ -349,7 +357,7 @@ def verdicts(
         )
         passed, failed = np.ones(len(live), bool), np.zeros(len(live), bool)
         passes, fails = np.ones(len(live)), np.zeros(len(live))
-        for name, limit in limits.items():
+        for name, limit in LIMITS.items():
             mean, spread, freedom = trimmed(
                 rounded[name], how.trim_time if name == "time" else how.trim
             )
@@ -380,10 +388,13 @@ def verdicts(
             if look < total:
                 passes = np.where(
                     asked,
-                    np.minimum(passes, chance(shown(gap, margin), spread, count, total, alpha)),
+                    np.minimum(
+                        passes,
+                        chance(shown(gap, margin), spread, count, total, last_reach(total, alpha)),
+                    ),
                     passes,
                 )
-                rejected = chance(shown(-gap, margin), spread, count, total, loss)
+                rejected = chance(shown(-gap, margin), spread, count, total, last_reach(total, loss))
                 fails = np.where(asked, np.maximum(fails, rejected), fails)
         found = np.where(failed, -1, np.where(passed, 1, 0))
         futile = (

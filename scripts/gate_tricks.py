@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import gate_noise
 import numpy as np
@@ -48,6 +49,23 @@ GPU = {"block_sigma": 0.005, "request_sigma": 0.02}
 QUIET_GPU = {"block_sigma": 0.01, "request_sigma": 0.05}
 WORDS = {Outcome.PROMOTE: "promoted", Outcome.REJECT: "rejected", Outcome.UNDECIDED: "undecided"}
 Make = Callable[[int], Run]
+Arms = tuple[gate_noise.Times, gate_noise.Times]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Measurements of as many pairs; ``number``: of earlier measurements of the same pairs."""
+
+    base: gate_noise.Times
+    cand: gate_noise.Times
+    before: gate_noise.Times
+    pod_gap: float
+    number: int
+    tokens: NDArray[np.float64] | None
+
+
+Judge = Callable[[Attempt, Any], tuple[NDArray[np.int64], NDArray[np.int64], Any]]
+"""Outcomes and rounds of measurements, and what the next ones of the same pairs carry on."""
 
 
 @dataclass(frozen=True)
@@ -189,75 +207,103 @@ def failing(baseline: float, candidate: float) -> Make:
     return make
 
 
-def in_numpy(pod_gap: float, attempts: int = 1, **kind: object) -> Callable[[int], str]:
-    """The verdicts of ten times as many measurements, by the copy of the gate in NumPy; ``attempts``: as often is a
-    pair measured, until a measurement decides."""
+@dataclass(frozen=True)
+class Simulated:
+    """A trick of speed alone, which is judged in NumPy, ten times as often as the gate itself judges the others.
 
-    def judged(repetitions: int) -> str:
-        noise, count = truth(**kind), 10 * repetitions
-        before = gate_noise.sent_before(noise, count, np.random.default_rng(31))
-        arms = gate_noise.measured(noise, count, 29)
-        tries = [
-            gate_noise.verdicts(
-                *(tuple(times[number::attempts] for times in arm) for arm in arms),
-                before=tuple(stalls[number::attempts] for stalls in before),
-                pod_gap=pod_gap,
-                repetition=number,
+    ``measure`` returns the times of so many measurements and the tokens of their answers, None where all have as many;
+    ``kind``: whose prompts stall; ``attempts``: as often is a pair measured, until a measurement decides."""
+
+    measure: Callable[[int], tuple[Arms, NDArray[np.float64] | None]]
+    kind: Truth
+    pod_gap: float = Policy().max_pod_gap
+    attempts: int = 1
+
+    def __call__(self, repetitions: int) -> str:
+        return self.judged(repetitions, by_the_gate)
+
+    def judged(self, repetitions: int, judge: Judge) -> str:
+        """Say how often measurements end with each verdict, and after how many rounds on average."""
+        count, state = 10 * repetitions, None
+        (base, cand), tokens = self.measure(count)
+        before = gate_noise.sent_before(self.kind, count, np.random.default_rng(31))
+        tries = []
+        for number in range(self.attempts):
+            part = slice(number, None, self.attempts)
+            attempt = Attempt(
+                (base[0][part], base[1][part]),
+                (cand[0][part], cand[1][part]),
+                (before[0][part], before[1][part]),
+                self.pod_gap,
+                number,
+                None if tokens is None else tokens[part],
             )
-            for number in range(attempts)
-        ]
+            outcomes, used, state = judge(attempt, state)
+            tries.append((outcomes, used))
         outcomes, used = (np.stack(figures, 1) for figures in zip(*tries, strict=True))
         first = outcomes[np.arange(len(outcomes)), (outcomes != 0).argmax(1)]
-        after = f"; {used.mean():.0f} rounds" if attempts == 1 else ""
+        after = f"; {used.mean():.0f} rounds" if self.attempts == 1 else ""
         return f"promoted {(first == 1).mean():.1%}, rejected {(first == -1).mean():.1%}{after}"
 
-    return judged
+
+def by_the_gate(attempt: Attempt, _: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], Any]:
+    """Outcomes and rounds by the gate's copy in NumPy."""
+    outcomes, used = gate_noise.verdicts(
+        attempt.base,
+        attempt.cand,
+        before=attempt.before,
+        pod_gap=attempt.pod_gap,
+        repetition=attempt.number,
+        tokens=attempt.tokens,
+    )
+    return outcomes, used, None
 
 
-def stalling(share: float, factor: float) -> Callable[[int], str]:
+def in_numpy(pod_gap: float, attempts: int = 1, **kind: object) -> Simulated:
+    """Measurements of one kind of noise."""
+    noise = truth(**kind)
+    return Simulated(
+        lambda count: (gate_noise.measured(noise, count, 29), None), noise, pod_gap, attempts
+    )
+
+
+def stalling(share: float, factor: float) -> Simulated:
     """Some prompts are slower on the candidate alone, before the rounds as well; the others take 0.6x."""
     return in_numpy(Policy().max_pod_gap, tpot=0.6, hit=share, hit_factor=factor)
 
 
-def short_and_long(pod_gap: float, longer: float) -> Callable[[int], str]:
+def short_and_long(pod_gap: float, longer: float) -> Simulated:
     """Half of the answers have 16 tokens and take 0.3x, half have 400 and take longer."""
+    noise = truth(tpot=1.0)
 
-    def judged(repetitions: int) -> str:
-        count = 10 * repetitions
-        base, (first, later) = gate_noise.measured(truth(tpot=1.0), count, 29)
+    def measure(count: int) -> tuple[Arms, NDArray[np.float64]]:
+        base, (first, later) = gate_noise.measured(noise, count, 29)
         short = np.random.default_rng(31).random(later.shape) < 0.5
-        outcomes, used = gate_noise.verdicts(
-            base,
-            (first, later * np.where(short, 0.3, longer)),
-            pod_gap=pod_gap,
-            tokens=np.where(short, 16.0, 400.0),
-        )
-        shares = f"promoted {(outcomes == 1).mean():.1%}, rejected {(outcomes == -1).mean():.1%}"
-        return f"{shares}; {used.mean():.0f} rounds"
+        cand = first, later * np.where(short, 0.3, longer)
+        return (base, cand), np.where(short, 16.0, 400.0)
 
-    return judged
+    return Simulated(measure, noise, pod_gap)
 
 
-def drifting(start: float, end: float, **noise: float) -> Callable[[int], str]:
+def drifting(start: float, end: float, **noise: float) -> Simulated:
     """The time per token goes from ``start`` to ``end`` over the planned rounds."""
     return changing(np.geomspace(start, end, ROUNDS), **noise)
 
 
-def fast_for(count: int, **noise: float) -> Callable[[int], str]:
+def fast_for(count: int, **noise: float) -> Simulated:
     """The time per token is 0.6x for so many rounds, then 1.08x."""
     return changing(np.where(np.arange(ROUNDS) < count, 0.6, 1.08), **noise)
 
 
-def changing(factors: NDArray[np.float64], **noise: float) -> Callable[[int], str]:
+def changing(factors: NDArray[np.float64], **noise: float) -> Simulated:
     """The time per token is another in each round."""
+    kind = truth(tpot=1.0, **noise)
 
-    def judged(repetitions: int) -> str:
-        base, (first, later) = gate_noise.measured(truth(tpot=1.0, **noise), 10 * repetitions, 29)
-        outcomes, used = gate_noise.verdicts(base, (first, later * factors[None, :, None]))
-        shares = f"promoted {(outcomes == 1).mean():.1%}, rejected {(outcomes == -1).mean():.1%}"
-        return f"{shares}; {used.mean():.0f} rounds"
+    def measure(count: int) -> tuple[Arms, None]:
+        base, (first, later) = gate_noise.measured(kind, count, 29)
+        return (base, (first, later * factors[None, :, None])), None
 
-    return judged
+    return Simulated(measure, kind)
 
 
 def open_loop(requests: int, count: int) -> Make:

@@ -1,0 +1,516 @@
+"""An anytime-valid gate next to the gate itself, on the same simulated rounds, for ``scripts/gate-table --anytime``.
+
+Each judged figure has a t e-process on either side of its limit: the likelihood ratio of the rounds between an effect
+and none, averaged over a prior of the effect in standard deviations of a round, with the right Haar prior on the
+standard deviation (Lai 1976; Perez-Ortiz, Lardy, de Heide and Gruenwald, Annals of Statistics 52, 2024). Where nothing
+differs its mean is at most 1 whenever it is stopped, so it exceeds 1/alpha in at most a share alpha of measurements of
+any length (Ville), and the evidence of two measurements multiplies. It depends on the rounds by their t and number
+alone, so trimmed means and the margin for engines that differ for good enter as they do in the gate's intervals.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gate_noise import (
+    LIMITS,
+    OURS,
+    POLICY,
+    PROMPTS,
+    Array,
+    Times,
+    chance,
+    figures,
+    measured,
+    planned_rounds,
+    rising,
+    sent_before,
+    shown,
+    trimmed,
+    verdicts,
+)
+from gate_tricks import TRICKS, Attempt, Simulated, changing, drifting, in_numpy, truth
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtr
+
+from mpctl.app.bench.recorded import read_run
+from mpctl.experiment.block import BASELINE, CANDIDATE
+from mpctl.gate.assess import FUTILE_FROM, LEAST_CHANCE
+from mpctl.stats.sequential import FEWEST
+from tests.simulation.measurements import TOKENS, Truth
+
+_GRID = np.linspace(-8.0, 8.0, 401)  # inverse hyperbolic sines of t
+_NODES = np.linspace(-8.0, 8.0, 65)  # of the integral over the scale, in widths of its integrand
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Effects in standard deviations of a round, each with its weight; all on the same side."""
+
+    effects: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
+def log_uniform(low: float, high: float, count: int = 12) -> Prior:
+    """Effects between two, as likely in each interval of the same ratio."""
+    return Prior(tuple(np.geomspace(low, high, count)), (1 / count,) * count)
+
+
+def half_normal(scale: float, count: int = 25) -> Prior:
+    """The positive half of a normal prior, at the middles of so many equal parts."""
+    parts = ndtri(0.5 + (np.arange(count) + 0.5) / count / 2)
+    return Prior(tuple(scale * parts), (1 / count,) * count)
+
+
+def mixture(*priors: Prior) -> Prior:
+    """Each of the priors with the same weight."""
+    effects = tuple(effect for prior in priors for effect in prior.effects)
+    return Prior(effects, tuple(w / len(priors) for prior in priors for w in prior.weights))
+
+
+def _log_scale_integral(count: int, z: Array) -> Array:
+    """The logarithm of the integral of u^(count - 1) exp(z u - u^2 / 2) over u > 0, up to a constant."""
+    mode = np.maximum((z + np.sqrt(z * z + 4 * (count - 1))) / 2, 1e-9)
+    width = 1 / np.sqrt(1 + (count - 1) / mode**2)
+    u = mode[..., None] + width[..., None] * _NODES
+    inside = u > 0
+    u = np.where(inside, u, 1.0)
+    logs = np.where(inside, (count - 1) * np.log(u) - u * u / 2 + z[..., None] * u, -np.inf)
+    most = logs.max(-1)
+    return np.asarray(most + np.log(np.exp(logs - most[..., None]).sum(-1) * width))
+
+
+@lru_cache(maxsize=4096)
+def _table(prior: Prior, count: int) -> Array:
+    """The logarithm of the evidence of so many rounds at each t of the grid."""
+    t, effects = np.sinh(_GRID)[:, None], np.array(prior.effects)
+    direction = math.sqrt(count) * t / np.sqrt(count - 1 + t * t)  # sum over the root of the squares' sum
+    logs = _log_scale_integral(count, direction * effects) - _log_scale_integral(count, np.zeros(1))
+    logs += np.log(prior.weights) - count * effects**2 / 2
+    most = logs.max(1)
+    return np.asarray(most + np.log(np.exp(logs - most[:, None]).sum(1)))
+
+
+def log_evidence(t: Array, count: int, prior: Prior) -> Array:
+    """The logarithm of the evidence that a mean is above 0, given Student's t of so many rounds."""
+    if count < 2:
+        return np.zeros(len(t))
+    return np.asarray(np.interp(np.arcsinh(t), _GRID, _table(prior, count)))
+
+
+def reach(evidence: Array | float, count: int, prior: Prior) -> Array:
+    """The t of so many rounds at which the logarithm of the evidence is ``evidence``."""
+    return np.asarray(np.sinh(np.interp(evidence, _table(prior, count), _GRID)))
+
+
+@dataclass(frozen=True)
+class Anytime:
+    """``gain``, ``guard`` and ``loss``: the evidence that passes the time per token, that passes another figure, and
+    that rejects by any; ``first``: the rounds before a decision; ``equal``: a measurement ends where the time per token
+    differs by less than this share, with the evidence ``equal_at`` on either side; ``forecast``: it also ends as
+    futile, as the gate does."""
+
+    gain: float = 25.0
+    guard: float = 20.0
+    loss: float = 100.0
+    prior: Prior = field(default_factory=lambda: log_uniform(0.2, 2.0))
+    guard_prior: Prior = field(default_factory=lambda: log_uniform(0.4, 2.0))
+    first: int = 7
+    equal: float = 0.1
+    equal_at: float = 20.0
+    least_chance: float = LEAST_CHANCE
+    judged: tuple[str, ...] = tuple(LIMITS)
+
+
+Evidence = dict[str, tuple[Array, Array]]
+"""Logarithms of the evidence to pass and to fail, by figure."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Outcomes (1 promote, -1 reject, 0 neither) and rounds of measurements, those that ended as equal, and the
+    evidence at the end of each."""
+
+    outcomes: NDArray[np.int64]
+    used: NDArray[np.int64]
+    equal: NDArray[np.bool_]
+    evidence: Evidence
+
+
+def decide(
+    base: Times,
+    cand: Times,
+    design: Anytime,
+    before: Times | None = None,
+    *,
+    pod_gap: float = POLICY.max_pod_gap,
+    carried: Evidence | None = None,
+    tokens: Array | None = None,
+) -> Ends:
+    """Judge measurements as ``gate_noise.verdicts`` does, by evidence in place of intervals; ``carried``: the evidence
+    of earlier measurements of the same pairs."""
+    count, total = base[0].shape[:2]
+    gap_margin = max(pod_gap, 1e-12)
+    outcomes, used = np.zeros(count, np.int64), np.full(count, total)
+    equal, live = np.zeros(count, bool), np.arange(count)
+    carried = carried or {name: (np.zeros(count), np.zeros(count)) for name in LIMITS}
+    evidence = {name: (both[0].copy(), both[1].copy()) for name, both in carried.items()}
+    before = before or (np.zeros(count), np.zeros(count))
+    log_loss, log_equal = math.log(design.loss), math.log(design.equal_at)
+    for look in range(max(design.first, FEWEST), total + 1):
+        if not len(live):
+            break
+        part = [(times[0][live, 1:look], times[1][live, 1:look]) for times in (base, cand)]
+        values, lengths = look - 1, TOKENS if tokens is None else tokens[live, 1:look]
+        bound = float(reach(math.log(design.guard), values, design.guard_prior))
+        level = float(stdtr(values - 1, -bound))
+        rounded, every = figures(
+            part[0], part[1], OURS, (before[0][live], before[1][live]), level, lengths
+        )
+        slack = (
+            base[0][live, :look].mean((1, 2)) * (POLICY.max_ttft_ratio - 1) <= POLICY.ttft_slack_ms
+        )
+        passed, failed = np.ones(len(live), bool), np.zeros(len(live), bool)
+        passes, fails = np.ones(len(live)), np.zeros(len(live))
+        ended_equal = np.zeros(len(live), bool)
+        for name in design.judged:
+            limit = LIMITS[name]
+            is_time = name == "time"
+            prior = design.prior if is_time else design.guard_prior
+            log_pass = math.log(design.gain if is_time else design.guard)
+            mean, spread, freedom = trimmed(rounded[name], OURS.trim_time if is_time else OURS.trim)
+            margin = (
+                gap_margin * part[0][0].mean((1, 2))
+                if name == "ttft_ms"
+                else math.log1p(gap_margin)
+            )
+            error, gap = np.maximum(spread, 1e-12) / math.sqrt(values), limit - mean
+            earlier = carried[name][0][live], carried[name][1][live]
+            beyond = shown(gap, margin), shown(-gap, margin)
+            to_pass = earlier[0] + log_evidence(beyond[0] / error, freedom + 1, prior)
+            to_fail = earlier[1] + log_evidence(beyond[1] / error, freedom + 1, design.prior)
+            evidence[name][0][live], evidence[name][1][live] = to_pass, to_fail
+            good, bad = to_pass >= log_pass, to_fail >= log_loss
+            if is_time:
+                good &= ~rising(rounded[name], total, limit)
+                ended_equal = np.minimum(
+                    *(
+                        log_evidence((math.log1p(design.equal) - side) / error, values, design.prior)
+                        for side in (mean, -mean)
+                    )
+                ) >= log_equal
+            good &= every[name] <= limit
+            asked = np.ones(len(live), bool)
+            if name.startswith("ttft"):
+                asked = slack if name == "ttft_ms" else ~slack
+            passed, failed = passed & (good | ~asked), failed | (bad & asked)
+            if look < total:
+                reaches = [
+                    reach(wanted - earlier[side], total - 1, (prior, design.prior)[side])
+                    for side, wanted in enumerate((log_pass, log_loss))
+                ]
+                chances = [
+                    chance(beyond[side], spread, values, total, reaches[side]) for side in (0, 1)
+                ]
+                passes = np.where(asked, np.minimum(passes, chances[0]), passes)
+                fails = np.where(asked, np.maximum(fails, chances[1]), fails)
+        verdict = np.where(failed, -1, np.where(passed, 1, 0))
+        ended_equal &= verdict == 0
+        futile = np.zeros(len(live), bool)
+        if FUTILE_FROM * total <= look < total:
+            futile = (verdict == 0) & (np.maximum(passes, fails) < design.least_chance)
+        ended = (verdict != 0) | futile | ended_equal
+        outcomes[live], equal[live], used[live[ended]] = verdict, ended_equal, look
+        live = live[~ended]
+    return Ends(outcomes, used, equal, evidence)
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A design on measurements of so many budgets of 96 prompts, in the plan's blocks or in blocks of one prompt; None:
+    the gate."""
+
+    name: str
+    design: Anytime | None
+    budgets: int = 1
+    single: bool = False
+
+    def truth(self, kind: Truth) -> Truth:
+        """The kind of noise in this setup's blocks."""
+        return replace(kind, prompts=1) if self.is_split(kind) else kind
+
+    def is_split(self, kind: Truth) -> bool:
+        """True where blocks of the default plan are cut into blocks of one prompt."""
+        return self.single and kind.prompts == PROMPTS
+
+    def plans(self, kind: Truth) -> int:
+        """The default plans, of at most 48 rounds, that a measurement is as long as."""
+        return self.budgets * (PROMPTS if self.is_split(kind) else 1)
+
+    def judge(
+        self,
+        arms: tuple[Times, Times],
+        before: Times | None,
+        pod_gap: float,
+        repetition: int = 0,
+        carried: Evidence | None = None,
+        tokens: Array | None = None,
+    ) -> Ends:
+        """Judge measurements; after ``repetition`` earlier ones of the same pairs, whose evidence is ``carried``."""
+        if self.design is not None:
+            return decide(
+                *arms, self.design, before, pod_gap=pod_gap, carried=carried, tokens=tokens
+            )
+        outcomes, used = verdicts(
+            *arms, before=before, pod_gap=pod_gap, repetition=repetition, tokens=tokens
+        )
+        return Ends(outcomes, used, np.zeros(len(used), bool), {})
+
+
+def guaranteed(**changes: Any) -> Anytime:
+    """Errors as the gate divides them: 2.9 % for promoting, 1 % for each rule that rejects."""
+    alphas = POLICY.gain.alpha, POLICY.guard.alpha, POLICY.loss.alpha
+    return Anytime(*(1 / alpha for alpha in alphas), **changes)
+
+
+CALIBRATED = Anytime(gain=14.0, guard=20.0, loss=100.0)
+SETUPS = (
+    Setup("the gate", None),
+    Setup("evidence", guaranteed()),
+    Setup("evidence, time per token alone", guaranteed(judged=("time",))),
+    Setup("the gate, blocks of 1", None, single=True),
+    Setup("evidence, blocks of 1", guaranteed(), single=True),
+    Setup("evidence from 14 on, blocks of 1", CALIBRATED, single=True),
+    Setup("the gate, 192 prompts in blocks of 1", None, 2, single=True),
+    Setup("evidence, 192 prompts in blocks of 1", guaranteed(), 2, single=True),
+    Setup("evidence from 14 on, 192 prompts in blocks of 1", CALIBRATED, 2, single=True),
+)
+IN_SHORT = (SETUPS[0], SETUPS[1], SETUPS[-1])  # of which the table of every noise has columns
+FACTORS = {"1.1x": 1 / 1.1, "-10 %": 0.9, "1.25x": 0.8, "2x": 0.5, "0.9x": 1 / 0.9, "0.8x": 1.25}
+ATTEMPTS = (1, 3, 5)
+
+
+def false_verdicts(
+    kind: Truth, setup: Setup, count: int, pod_gap: float, seed: int
+) -> tuple[list[float], Ends]:
+    """The shares of equal pairs that one of 1, 3 and 5 measurements tells apart, and the ends of the first ones."""
+    undecided, carried, shares = np.arange(count), None, []
+    first: Ends | None = None
+    truth = setup.truth(replace(kind, tpot=1.0))
+    for number in range(max(ATTEMPTS)):
+        before = sent_before(truth, count, np.random.default_rng(seed + 1000 + number))
+        arms = measured(truth, count, seed + number, setup.plans(kind))
+        arms = tuple((times[0][undecided], times[1][undecided]) for times in arms)
+        before = before[0][undecided], before[1][undecided]
+        ends = setup.judge(arms, before, pod_gap, number, carried)
+        first = first or ends
+        still = ends.outcomes == 0
+        carried = {name: (to[still], out[still]) for name, (to, out) in ends.evidence.items()}
+        undecided = undecided[still]
+        shares.append(1 - len(undecided) / count)
+    assert first is not None
+    return [shares[number - 1] for number in ATTEMPTS], first
+
+
+def measured_ends(
+    kind: Truth, setup: Setup, factor: float, count: int, pod_gap: float, seed: int
+) -> Ends:
+    """The ends of measurements of a candidate whose time per token is ``factor``."""
+    truth = setup.truth(replace(kind, tpot=factor))
+    before = sent_before(truth, count, np.random.default_rng(seed + 1000))
+    return setup.judge(measured(truth, count, seed, setup.plans(kind)), before, pod_gap)
+
+
+def prompts_of(ends: Ends, kind: Truth, setup: Setup) -> NDArray[np.int64]:
+    """The prompts an arm of each measurement."""
+    return ends.used * setup.truth(kind).prompts
+
+
+def summary(kind: Truth, repetitions: int, pod_gap: float, seed: int, setups: Iterable[Setup]) -> None:
+    """Print a row of every setup on one kind of machine."""
+    heads = ["A/A 1, 3, 5", *FACTORS, "prompts: null", "1.1x", "1.25x", "2x", "a null: equal, futile, budget over"]
+    print(f"| design | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 1)}")
+    for setup in setups:
+        shares, null = false_verdicts(kind, setup, repetitions, pod_gap, seed)
+        cells = [", ".join(f"{share:.1%}" for share in shares)]
+        prompts = {"null": prompts_of(null, kind, setup)}
+        for name, factor in FACTORS.items():
+            ends = measured_ends(kind, setup, factor, repetitions, pod_gap, seed + 50)
+            cells.append(f"{(ends.outcomes == (1 if factor < 1 else -1)).mean():.0%}")
+            prompts[name] = prompts_of(ends, kind, setup)
+        cells += [
+            f"{np.median(prompts[name]):.0f} ({prompts[name].mean():.0f})"
+            for name in ("null", "1.1x", "1.25x", "2x")
+        ]
+        total = setup.plans(kind) * planned_rounds(setup.truth(kind).prompts)
+        open_ = (null.outcomes == 0) & ~null.equal
+        ways = null.equal, open_ & (null.used < total), open_ & (null.used == total)
+        cells.append(", ".join(f"{way.mean():.0%}" for way in ways))
+        print(f"| {setup.name} | {' | '.join(cells)} |", flush=True)
+
+
+def every_noise(kinds: Mapping[str, Truth], repetitions: int, pod_gap: float, seed: int) -> None:
+    """Print a row for each kind of noise; each cell has the figure of every design in short."""
+    names = "1.1x", "1.25x", "2x", "0.9x", "0.8x"
+    heads = ["A/A 1", "A/A 3", "A/A 5", *names, "null, share", "1.25x n", "2x n"]
+    print(f"| noise | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 1)}")
+    for title, kind in kinds.items():
+        columns = []
+        for setup in IN_SHORT:
+            shares, null = false_verdicts(kind, setup, repetitions, pod_gap, seed)
+            ends = {
+                name: measured_ends(kind, setup, FACTORS[name], repetitions // 2, pod_gap, seed + 50)
+                for name in names
+            }
+            column = [f"{share:.1%}" for share in shares]
+            column += [
+                f"{(ends[name].outcomes == (1 if FACTORS[name] < 1 else -1)).mean():.0%}"
+                for name in names
+            ]
+            total = setup.plans(kind) * planned_rounds(setup.truth(kind).prompts)
+            column.append(f"{null.used.mean() / total:.0%}")
+            column += [
+                f"{np.median(prompts_of(ends[name], kind, setup)):.0f}" for name in ("1.25x", "2x")
+            ]
+            columns.append(column)
+        cells = [" / ".join(figures_) for figures_ in zip(*columns, strict=True)]
+        print(f"| {title} | {' | '.join(cells)} |", flush=True)
+
+
+def _slow_start() -> NDArray[np.float64]:
+    return np.where(np.arange(48) < 6, 3.0, 0.7)
+
+
+def _late_first_tokens(share: float, late_ms: float, tpot: float) -> Simulated:
+    """A share of the candidate's prompts waits for its first token."""
+    kind = truth(tpot=tpot)
+
+    def measure(count: int) -> tuple[tuple[Times, Times], None]:
+        base, (first, later) = measured(kind, count, 29)
+        late = np.random.default_rng(31).random(first.shape) < share
+        return (base, (first + late_ms * late, later)), None
+
+    return Simulated(measure, kind)
+
+
+GAP = POLICY.max_pod_gap
+SPEED_TRICKS: dict[str, Simulated] = {  # of a later review, side by side
+    "0.8x at first, 1.3x in the last planned round": drifting(0.8, 1.3),
+    "0.7x, but 3x in the first six rounds": changing(_slow_start()),
+    "a pod that is 8 % faster for good, no gain": in_numpy(GAP, tpot=0.92),
+    "a pod that is 12 % faster for good, no gain": in_numpy(GAP, tpot=0.88),
+    "the same on a quiet GPU": in_numpy(GAP, tpot=0.88, block_sigma=0.01, request_sigma=0.05),
+    "10 % of prompts 2.8x slower, the others 0.6x": in_numpy(
+        GAP, tpot=0.6, hit=0.1, hit_factor=2.8 / 0.6
+    ),
+    "20 % of prompts 2.5x slower, the others 0.5x": in_numpy(
+        GAP, tpot=0.5, hit=0.2, hit_factor=2.5 / 0.5
+    ),
+    "5 % of prompts wait 8 s for the first token, 0.7x": _late_first_tokens(0.05, 8000.0, 0.7),
+    "5 % of prompts wait 1 s for the first token, 0.7x": _late_first_tokens(0.05, 1000.0, 0.7),
+}
+IN_TRICKS = (SETUPS[0], SETUPS[1], Setup("evidence from 14 on", CALIBRATED))
+
+
+def tricks(repetitions: int, chosen: str) -> None:
+    """Print a row for each trick that speed decides, judged by every design on the same 48 rounds of 2."""
+    rows = {
+        f"{trick.number} | {trick.what}": trick.now
+        for trick in TRICKS
+        if isinstance(trick.now, Simulated)
+    }
+    rows |= {f"review | {what}": trick for what, trick in SPEED_TRICKS.items()}
+    names = " | ".join(setup.name for setup in IN_TRICKS)
+    print(f"| | trick | {names} |\n|---|---|{'---|' * len(IN_TRICKS)}")
+    for title, trick in rows.items():
+        if chosen in title:
+            cells = [trick.judged(repetitions, _judge_of(setup)) for setup in IN_TRICKS]
+            print(f"| {title} | {' | '.join(cells)} |", flush=True)
+
+
+def _judge_of(setup: Setup) -> Any:
+    """A design as the tricks ask for it."""
+
+    def judge(
+        attempt: Attempt, carried: Evidence | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Evidence]:
+        ends = setup.judge(
+            (attempt.base, attempt.cand),
+            attempt.before,
+            attempt.pod_gap,
+            attempt.number,
+            carried,
+            attempt.tokens,
+        )
+        return ends.outcomes, ends.used, ends.evidence
+
+    return judge
+
+
+PRIORS = {
+    "half normal 0.5": half_normal(0.5),
+    "half normal 1": half_normal(1.0),
+    "half normals 0.3, 1 and 3": mixture(half_normal(0.3), half_normal(1.0), half_normal(3.0)),
+    "log uniform 0.15 to 3": log_uniform(0.15, 3.0),
+    "log uniform 0.2 to 1.5": log_uniform(0.2, 1.5),
+    "log uniform 0.2 to 2": log_uniform(0.2, 2.0),
+    "log uniform 0.3 to 2": log_uniform(0.3, 2.0),
+}
+
+
+def grid(kind: Truth, repetitions: int, pod_gap: float, seed: int) -> None:
+    """Print a row for each prior, evidence that promotes and size of blocks, on the seed that chooses among them."""
+    heads = "prior | blocks | from | A/A 1, 5 | 1.1x in 96 | in 192 | 1.25x n | 2x n | null, share in 192"
+    print(f"| {heads} |\n|{'---|' * 9}")
+    for (name, prior), single, gain in itertools.product(
+        PRIORS.items(), (False, True), (10.0, 14.0, 20.0)
+    ):
+        design = replace(CALIBRATED, gain=gain, prior=prior)
+        short, long = (Setup("", design, budgets, single) for budgets in (1, 2))
+        shares, _ = false_verdicts(kind, short, repetitions, pod_gap, seed)
+        _, null = false_verdicts(kind, long, repetitions, pod_gap, seed)
+        ends = {
+            (factor, setup.budgets): measured_ends(
+                kind, setup, factor, repetitions, pod_gap, seed + 50
+            )
+            for factor, setup in ((1 / 1.1, short), (1 / 1.1, long), (0.8, short), (0.5, short))
+        }
+        cells = [f"{shares[0]:.1%}, {shares[-1]:.1%}"]
+        cells += [f"{(ends[1 / 1.1, part].outcomes == 1).mean():.0%}" for part in (1, 2)]
+        cells += [f"{np.median(prompts_of(ends[f, 1], kind, short)):.0f}" for f in (0.8, 0.5)]
+        cells.append(f"{null.used.mean() / (long.plans(kind) * 48):.0%}")
+        blocks = 1 if single else kind.prompts
+        print(f"| {name} | {blocks} | {gain:g} | {' | '.join(cells)} |", flush=True)
+
+
+def recorded_arms(name: str) -> tuple[tuple[Times, Times], Array]:
+    """Both arms' times of a recorded measurement, and the tokens of its answers: an mpctl run of one class, or pairs of
+    results of ``vllm bench serve`` as ``BASELINE:CANDIDATE,BASELINE:CANDIDATE``, each pair a round of means."""
+    if ":" in name:
+        pairs = [[json.loads(Path(file).read_text()) for file in pair.split(":")] for pair in name.split(",")]
+        tokens = [[d["total_output_tokens"] / d["completed"] for d in pair] for pair in pairs]
+        times = [
+            [(d["mean_ttft_ms"], (d["mean_e2el_ms"] - d["mean_ttft_ms"]) / (n - 1)) for d, n in zip(pair, counts, strict=True)]
+            for pair, counts in zip(pairs, tokens, strict=True)
+        ]
+        arms = [np.array(times)[None, :, arm, None, :] for arm in (0, 1)]
+        return tuple((arm[..., 0], arm[..., 1]) for arm in arms), np.array(tokens)[None, :, :1]
+    run = read_run(name)
+    samples = {
+        arm: [[s for s in b.samples] for b in sorted(run.blocks, key=lambda b: b.repeat) if b.arm == arm]
+        for arm in (BASELINE, CANDIDATE)
+    }
+    arms = [
+        tuple(np.array([[[getattr(s, part) for s in block] for block in samples[arm]]]) for part in ("ttft_ms", "tpot_ms"))
+        for arm in (BASELINE, CANDIDATE)
+    ]
+    lengths = np.array([[[float(s.tokens) for s in block] for block in samples[BASELINE]]])
+    return (arms[0], arms[1]), lengths
