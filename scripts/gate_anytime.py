@@ -43,7 +43,7 @@ from scipy.special import ndtri, stdtr
 
 from mpctl.app.bench.recorded import read_run
 from mpctl.experiment.block import BASELINE, CANDIDATE
-from mpctl.gate.assess import FUTILE_FROM, LEAST_CHANCE
+from mpctl.gate.assess import FUTILE_FROM
 from mpctl.stats.sequential import FEWEST
 from tests.simulation.measurements import TOKENS, Truth
 
@@ -92,7 +92,9 @@ def _log_scale_integral(count: int, z: Array) -> Array:
 def _table(prior: Prior, count: int) -> Array:
     """The logarithm of the evidence of so many rounds at each t of the grid."""
     t, effects = np.sinh(_GRID)[:, None], np.array(prior.effects)
-    direction = math.sqrt(count) * t / np.sqrt(count - 1 + t * t)  # sum over the root of the squares' sum
+    direction = (
+        math.sqrt(count) * t / np.sqrt(count - 1 + t * t)
+    )  # sum over the root of the squares' sum
     logs = _log_scale_integral(count, direction * effects) - _log_scale_integral(count, np.zeros(1))
     logs += np.log(prior.weights) - count * effects**2 / 2
     most = logs.max(1)
@@ -115,8 +117,8 @@ def reach(evidence: Array | float, count: int, prior: Prior) -> Array:
 class Anytime:
     """``gain``, ``guard`` and ``loss``: the evidence that passes the time per token, that passes another figure, and
     that rejects by any; ``first``: the rounds before a decision; ``equal``: a measurement ends where the time per token
-    differs by less than this share, with the evidence ``equal_at`` on either side; ``forecast``: it also ends as
-    futile, as the gate does."""
+    differs by less than this share, with the evidence ``equal_at`` on either side; ``least_chance``: it also ends as
+    futile, as the gate does, where the chance to decide by the last round is lower; ``judged``: the figures."""
 
     gain: float = 25.0
     guard: float = 20.0
@@ -126,7 +128,7 @@ class Anytime:
     first: int = 7
     equal: float = 0.1
     equal_at: float = 20.0
-    least_chance: float = LEAST_CHANCE
+    least_chance: float = 0.01
     judged: tuple[str, ...] = tuple(LIMITS)
 
 
@@ -145,6 +147,55 @@ class Ends:
     evidence: Evidence
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """A figure after some rounds: how far its mean is inside and outside its limit as far as rounds can show it, the
+    spread of a round, the number of rounds, and the priors of the evidence to pass and to fail."""
+
+    beyond: tuple[Array, Array]
+    spread: Array
+    count: int
+    freedom: int
+    priors: tuple[Prior, Prior]
+
+    @classmethod
+    def of(cls, name: str, values: Array, margin: Array | float, design: Anytime) -> _Judged:
+        """Judge a figure by its rounds; ``margin``: by how much equal engines may differ for good."""
+        is_time = name == "time"
+        mean, spread, freedom = trimmed(values, OURS.trim_time if is_time else OURS.trim)
+        gap = LIMITS[name] - mean
+        prior = design.prior if is_time else design.guard_prior
+        return cls(
+            (shown(gap, margin), shown(-gap, margin)),
+            np.maximum(spread, 1e-12),
+            values.shape[1],
+            freedom,
+            (prior, design.prior),
+        )
+
+    def evidence(self, side: int) -> Array:
+        """The logarithm of the evidence of these rounds, to pass (0) or to fail (1)."""
+        t = self.beyond[side] * math.sqrt(self.count) / self.spread
+        return log_evidence(t, self.freedom + 1, self.priors[side])
+
+    def chance(self, side: int, missing: Array, total: int) -> Array:
+        """The chance that the evidence has grown to ``missing`` by the last of ``total`` rounds."""
+        last = reach(missing, total - 1, self.priors[side])
+        return chance(self.beyond[side], self.spread, self.count, total, last)
+
+
+def _is_equal(values: Array, design: Anytime) -> NDArray[np.bool_]:
+    """Whether the mean of the time per token is shown to be nearer to no difference than the design's bound, in both
+    directions."""
+    count, mean = values.shape[1], values.mean(1)
+    error = np.maximum(values.std(1, ddof=1), 1e-12) / math.sqrt(count)
+    sides = (
+        log_evidence((math.log1p(design.equal) - side) / error, count, design.prior)
+        for side in (mean, -mean)
+    )
+    return np.asarray(np.minimum(*sides) >= math.log(design.equal_at))
+
+
 def decide(
     base: Times,
     cand: Times,
@@ -158,77 +209,52 @@ def decide(
     """Judge measurements as ``gate_noise.verdicts`` does, by evidence in place of intervals; ``carried``: the evidence
     of earlier measurements of the same pairs."""
     count, total = base[0].shape[:2]
-    gap_margin = max(pod_gap, 1e-12)
     outcomes, used = np.zeros(count, np.int64), np.full(count, total)
     equal, live = np.zeros(count, bool), np.arange(count)
-    carried = carried or {name: (np.zeros(count), np.zeros(count)) for name in LIMITS}
+    nothing = np.zeros(count), np.zeros(count)
+    carried, before = carried or dict.fromkeys(LIMITS, nothing), before or nothing
     evidence = {name: (both[0].copy(), both[1].copy()) for name, both in carried.items()}
-    before = before or (np.zeros(count), np.zeros(count))
-    log_loss, log_equal = math.log(design.loss), math.log(design.equal_at)
+    wanted = dict.fromkeys(LIMITS, (math.log(design.guard), math.log(design.loss)))
+    wanted["time"] = math.log(design.gain), math.log(design.loss)
     for look in range(max(design.first, FEWEST), total + 1):
         if not len(live):
             break
         part = [(times[0][live, 1:look], times[1][live, 1:look]) for times in (base, cand)]
-        values, lengths = look - 1, TOKENS if tokens is None else tokens[live, 1:look]
-        bound = float(reach(math.log(design.guard), values, design.guard_prior))
-        level = float(stdtr(values - 1, -bound))
-        rounded, every = figures(
-            part[0], part[1], OURS, (before[0][live], before[1][live]), level, lengths
-        )
-        slack = (
-            base[0][live, :look].mean((1, 2)) * (POLICY.max_ttft_ratio - 1) <= POLICY.ttft_slack_ms
-        )
-        passed, failed = np.ones(len(live), bool), np.zeros(len(live), bool)
+        lengths = TOKENS if tokens is None else tokens[live, 1:look]
+        bound = float(reach(wanted["e2e"][0], look - 1, design.guard_prior))
+        level, stalls = float(stdtr(look - 2, -bound)), (before[0][live], before[1][live])
+        rounded, every = figures(part[0], part[1], OURS, stalls, level, lengths)
+        waits = base[0][live, :look].mean((1, 2)) * (POLICY.max_ttft_ratio - 1)
+        verdict = np.ones(len(live), np.int64)
         passes, fails = np.ones(len(live)), np.zeros(len(live))
-        ended_equal = np.zeros(len(live), bool)
         for name in design.judged:
-            limit = LIMITS[name]
-            is_time = name == "time"
-            prior = design.prior if is_time else design.guard_prior
-            log_pass = math.log(design.gain if is_time else design.guard)
-            mean, spread, freedom = trimmed(rounded[name], OURS.trim_time if is_time else OURS.trim)
-            margin = (
-                gap_margin * part[0][0].mean((1, 2))
-                if name == "ttft_ms"
-                else math.log1p(gap_margin)
-            )
-            error, gap = np.maximum(spread, 1e-12) / math.sqrt(values), limit - mean
-            earlier = carried[name][0][live], carried[name][1][live]
-            beyond = shown(gap, margin), shown(-gap, margin)
-            to_pass = earlier[0] + log_evidence(beyond[0] / error, freedom + 1, prior)
-            to_fail = earlier[1] + log_evidence(beyond[1] / error, freedom + 1, design.prior)
-            evidence[name][0][live], evidence[name][1][live] = to_pass, to_fail
-            good, bad = to_pass >= log_pass, to_fail >= log_loss
-            if is_time:
-                good &= ~rising(rounded[name], total, limit)
-                ended_equal = np.minimum(
-                    *(
-                        log_evidence((math.log1p(design.equal) - side) / error, values, design.prior)
-                        for side in (mean, -mean)
-                    )
-                ) >= log_equal
-            good &= every[name] <= limit
             asked = np.ones(len(live), bool)
             if name.startswith("ttft"):
-                asked = slack if name == "ttft_ms" else ~slack
-            passed, failed = passed & (good | ~asked), failed | (bad & asked)
+                asked = (waits <= POLICY.ttft_slack_ms) == (name == "ttft_ms")
+            in_ms = max(pod_gap, 1e-12) * part[0][0].mean((1, 2))
+            margin = in_ms if name == "ttft_ms" else math.log1p(max(pod_gap, 1e-12))
+            figure = _Judged.of(name, rounded[name], margin, design)
+            for side in (0, 1):
+                evidence[name][side][live] = carried[name][side][live] + figure.evidence(side)
+            good, bad = (evidence[name][side][live] >= wanted[name][side] for side in (0, 1))
+            good &= every[name] <= LIMITS[name]
+            if name == "time":
+                good &= ~rising(rounded[name], total, LIMITS[name])
+            verdict = np.where(
+                bad & asked, -1, np.where(good | ~asked, verdict, np.minimum(verdict, 0))
+            )
             if look < total:
-                reaches = [
-                    reach(wanted - earlier[side], total - 1, (prior, design.prior)[side])
-                    for side, wanted in enumerate((log_pass, log_loss))
-                ]
-                chances = [
-                    chance(beyond[side], spread, values, total, reaches[side]) for side in (0, 1)
-                ]
-                passes = np.where(asked, np.minimum(passes, chances[0]), passes)
-                fails = np.where(asked, np.maximum(fails, chances[1]), fails)
-        verdict = np.where(failed, -1, np.where(passed, 1, 0))
-        ended_equal &= verdict == 0
-        futile = np.zeros(len(live), bool)
-        if FUTILE_FROM * total <= look < total:
-            futile = (verdict == 0) & (np.maximum(passes, fails) < design.least_chance)
-        ended = (verdict != 0) | futile | ended_equal
-        outcomes[live], equal[live], used[live[ended]] = verdict, ended_equal, look
+                to_pass, to_fail = (
+                    figure.chance(side, wanted[name][side] - carried[name][side][live], total)
+                    for side in (0, 1)
+                )
+                passes = np.where(asked, np.minimum(passes, to_pass), passes)
+                fails = np.where(asked, np.maximum(fails, to_fail), fails)
+        level_pairs = (verdict == 0) & _is_equal(rounded["time"], design)
+        futile = np.maximum(passes, fails) < design.least_chance
+        futile &= (verdict == 0) & (FUTILE_FROM * total <= look < total)
+        ended = (verdict != 0) | futile | level_pairs
+        outcomes[live], equal[live], used[live[ended]] = verdict, level_pairs, look
         live = live[~ended]
     return Ends(outcomes, used, equal, evidence)
 
@@ -334,11 +360,19 @@ def prompts_of(ends: Ends, kind: Truth, setup: Setup) -> NDArray[np.int64]:
     return ends.used * setup.truth(kind).prompts
 
 
-def summary(kind: Truth, repetitions: int, pod_gap: float, seed: int, setups: Iterable[Setup]) -> None:
+def summary(kind: Truth, repetitions: int, pod_gap: float, seed: int) -> None:
     """Print a row of every setup on one kind of machine."""
-    heads = ["A/A 1, 3, 5", *FACTORS, "prompts: null", "1.1x", "1.25x", "2x", "a null: equal, futile, budget over"]
+    heads = [
+        "A/A 1, 3, 5",
+        *FACTORS,
+        "prompts: null",
+        "1.1x",
+        "1.25x",
+        "2x",
+        "a null: equal, futile, budget over",
+    ]
     print(f"| design | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 1)}")
-    for setup in setups:
+    for setup in SETUPS:
         shares, null = false_verdicts(kind, setup, repetitions, pod_gap, seed)
         cells = [", ".join(f"{share:.1%}" for share in shares)]
         prompts = {"null": prompts_of(null, kind, setup)}
@@ -367,7 +401,9 @@ def every_noise(kinds: Mapping[str, Truth], repetitions: int, pod_gap: float, se
         for setup in IN_SHORT:
             shares, null = false_verdicts(kind, setup, repetitions, pod_gap, seed)
             ends = {
-                name: measured_ends(kind, setup, FACTORS[name], repetitions // 2, pod_gap, seed + 50)
+                name: measured_ends(
+                    kind, setup, FACTORS[name], repetitions // 2, pod_gap, seed + 50
+                )
                 for name in names
             }
             column = [f"{share:.1%}" for share in shares]
@@ -417,7 +453,7 @@ SPEED_TRICKS: dict[str, Simulated] = {  # of a later review, side by side
     "5 % of prompts wait 8 s for the first token, 0.7x": _late_first_tokens(0.05, 8000.0, 0.7),
     "5 % of prompts wait 1 s for the first token, 0.7x": _late_first_tokens(0.05, 1000.0, 0.7),
 }
-IN_TRICKS = (SETUPS[0], SETUPS[1], Setup("evidence from 14 on", CALIBRATED))
+SAME_ROUNDS = (SETUPS[0], SETUPS[1], Setup("evidence from 14 on", CALIBRATED))
 
 
 def tricks(repetitions: int, chosen: str) -> None:
@@ -428,11 +464,11 @@ def tricks(repetitions: int, chosen: str) -> None:
         if isinstance(trick.now, Simulated)
     }
     rows |= {f"review | {what}": trick for what, trick in SPEED_TRICKS.items()}
-    names = " | ".join(setup.name for setup in IN_TRICKS)
-    print(f"| | trick | {names} |\n|---|---|{'---|' * len(IN_TRICKS)}")
+    names = " | ".join(setup.name for setup in SAME_ROUNDS)
+    print(f"| | trick | {names} |\n|---|---|{'---|' * len(SAME_ROUNDS)}")
     for title, trick in rows.items():
         if chosen in title:
-            cells = [trick.judged(repetitions, _judge_of(setup)) for setup in IN_TRICKS]
+            cells = [trick.judged(repetitions, _judge_of(setup)) for setup in SAME_ROUNDS]
             print(f"| {title} | {' | '.join(cells)} |", flush=True)
 
 
@@ -492,25 +528,62 @@ def grid(kind: Truth, repetitions: int, pod_gap: float, seed: int) -> None:
 
 
 def recorded_arms(name: str) -> tuple[tuple[Times, Times], Array]:
-    """Both arms' times of a recorded measurement, and the tokens of its answers: an mpctl run of one class, or pairs of
-    results of ``vllm bench serve`` as ``BASELINE:CANDIDATE,BASELINE:CANDIDATE``, each pair a round of means."""
+    """Return both arms' times of a recorded measurement, and the tokens of its answers: an mpctl run of one class, or
+    pairs of results of ``vllm bench serve``, ``BASELINE:CANDIDATE,BASELINE:CANDIDATE``, each pair a round of means."""
     if ":" in name:
-        pairs = [[json.loads(Path(file).read_text()) for file in pair.split(":")] for pair in name.split(",")]
-        tokens = [[d["total_output_tokens"] / d["completed"] for d in pair] for pair in pairs]
-        times = [
-            [(d["mean_ttft_ms"], (d["mean_e2el_ms"] - d["mean_ttft_ms"]) / (n - 1)) for d, n in zip(pair, counts, strict=True)]
-            for pair, counts in zip(pairs, tokens, strict=True)
-        ]
-        arms = [np.array(times)[None, :, arm, None, :] for arm in (0, 1)]
-        return tuple((arm[..., 0], arm[..., 1]) for arm in arms), np.array(tokens)[None, :, :1]
-    run = read_run(name)
-    samples = {
-        arm: [[s for s in b.samples] for b in sorted(run.blocks, key=lambda b: b.repeat) if b.arm == arm]
-        for arm in (BASELINE, CANDIDATE)
-    }
-    arms = [
-        tuple(np.array([[[getattr(s, part) for s in block] for block in samples[arm]]]) for part in ("ttft_ms", "tpot_ms"))
-        for arm in (BASELINE, CANDIDATE)
-    ]
-    lengths = np.array([[[float(s.tokens) for s in block] for block in samples[BASELINE]]])
-    return (arms[0], arms[1]), lengths
+        pairs = [[_means(file) for file in pair.split(":")] for pair in name.split(",")]
+        table = np.array(pairs)  # pair, arm, figure
+    else:
+        run = read_run(name)
+        blocks = {
+            arm: sorted((b for b in run.blocks if b.arm == arm), key=lambda block: block.repeat)
+            for arm in (BASELINE, CANDIDATE)
+        }
+        table = np.array(
+            [
+                [[[s.ttft_ms, s.tpot_ms, s.tokens] for s in block.samples] for block in both]
+                for both in zip(*blocks.values(), strict=True)
+            ]
+        )  # round, arm, request, figure
+        table = np.moveaxis(table, 3, 2)
+    table = table.reshape(len(table), 2, 3, -1)[None]
+    base, cand = ((table[:, :, arm, 0], table[:, :, arm, 1]) for arm in (0, 1))
+    return (base, cand), table[:, :, 0, 2]
+
+
+def _means(file: str) -> tuple[float, float, float]:
+    """Time to first token, time per later token and tokens of the mean request of a ``vllm bench serve`` result."""
+    result = json.loads(Path(file).read_text())
+    tokens = result["total_output_tokens"] / result["completed"]
+    first = result["mean_ttft_ms"]
+    return first, (result["mean_e2el_ms"] - first) / (tokens - 1), tokens
+
+
+def _padded(figures_: Array, planned: int) -> Array:
+    """Repeat the last round until as many are there as were planned; no design looks ahead."""
+    missing = max(planned - figures_.shape[1], 0)
+    return np.concatenate([figures_, np.repeat(figures_[:, -1:], missing, 1)], 1)
+
+
+def recorded(names: Iterable[str], planned: int, pod_gap: float) -> None:
+    """Print how each design ends recorded measurements, ``TITLE=FILES``, which may have fewer rounds than planned."""
+    heads = " | ".join(setup.name for setup in SAME_ROUNDS)
+    print(f"| measurement | rounds | {heads} |\n|---|---|{'---|' * len(SAME_ROUNDS)}")
+    for title in names:
+        label, _, name = title.rpartition("=")
+        arms, tokens = recorded_arms(name)
+        count = tokens.shape[1]
+        base, cand = (tuple(_padded(part, planned) for part in arm) for arm in arms)
+        cells = []
+        for setup in SAME_ROUNDS:
+            ends = setup.judge((base, cand), None, pod_gap, tokens=_padded(tokens, planned))
+            outcome, used = int(ends.outcomes[0]), int(ends.used[0])
+            word = {1: "promoted", -1: "rejected", 0: "undecided"}[outcome]
+            cells.append(f"{word}, round {used}" if used <= count else f"open after {count}")
+            if setup.design is not None:
+                never = replace(setup.design, gain=math.inf, loss=math.inf, equal_at=math.inf)
+                only = decide(
+                    *arms, replace(never, least_chance=0.0), pod_gap=pod_gap, tokens=tokens
+                )
+                cells[-1] += f"; evidence of a gain {math.exp(only.evidence['time'][0][0]):.3g}"
+        print(f"| {label or name} | {count} | {' | '.join(cells)} |", flush=True)

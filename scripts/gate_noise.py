@@ -394,7 +394,9 @@ def verdicts(
                     ),
                     passes,
                 )
-                rejected = chance(shown(-gap, margin), spread, count, total, last_reach(total, loss))
+                rejected = chance(
+                    shown(-gap, margin), spread, count, total, last_reach(total, loss)
+                )
                 fails = np.where(asked, np.maximum(fails, rejected), fails)
         found = np.where(failed, -1, np.where(passed, 1, 0))
         futile = (
