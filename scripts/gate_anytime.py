@@ -123,12 +123,12 @@ class Anytime:
     gain: float = 25.0
     guard: float = 20.0
     loss: float = 100.0
-    prior: Prior = field(default_factory=lambda: log_uniform(0.2, 2.0))
+    prior: Prior = field(default_factory=lambda: log_uniform(0.2, 1.5))
     guard_prior: Prior = field(default_factory=lambda: log_uniform(0.4, 2.0))
     first: int = 7
     equal: float = 0.1
     equal_at: float = 20.0
-    least_chance: float = 0.01
+    least_chance: float = 0.015
     judged: tuple[str, ...] = tuple(LIMITS)
 
 
@@ -307,17 +307,27 @@ def guaranteed(**changes: Any) -> Anytime:
     return Anytime(*(1 / alpha for alpha in alphas), **changes)
 
 
-CALIBRATED = Anytime(gain=14.0, guard=20.0, loss=100.0)
+CALIBRATED = Anytime(gain=12.0)  # what false verdicts allow in simulation, where 1/alpha allows 34
+ONE_BY_ONE = (
+    replace(  # a round of one prompt varies more, so an effect has fewer standard deviations
+        CALIBRATED, prior=log_uniform(0.15, 1.0), guard_prior=log_uniform(0.3, 1.5)
+    )
+)
 SETUPS = (
     Setup("the gate", None),
-    Setup("evidence", guaranteed()),
-    Setup("evidence, time per token alone", guaranteed(judged=("time",))),
+    Setup("evidence from 34 on", guaranteed()),
+    Setup("the same, time per token alone", guaranteed(judged=("time",))),
+    Setup("evidence from 12 on", CALIBRATED),
     Setup("the gate, blocks of 1", None, single=True),
-    Setup("evidence, blocks of 1", guaranteed(), single=True),
-    Setup("evidence from 14 on, blocks of 1", CALIBRATED, single=True),
+    Setup("evidence from 12 on, blocks of 1", ONE_BY_ONE, single=True),
     Setup("the gate, 192 prompts in blocks of 1", None, 2, single=True),
-    Setup("evidence, 192 prompts in blocks of 1", guaranteed(), 2, single=True),
-    Setup("evidence from 14 on, 192 prompts in blocks of 1", CALIBRATED, 2, single=True),
+    Setup(
+        "evidence from 34 on, 192 in blocks of 1",
+        replace(ONE_BY_ONE, gain=guaranteed().gain),
+        2,
+        single=True,
+    ),
+    Setup("evidence from 12 on, 192 in blocks of 1", ONE_BY_ONE, 2, single=True),
 )
 IN_SHORT = (SETUPS[0], SETUPS[1], SETUPS[-1])  # of which the table of every noise has columns
 FACTORS = {"1.1x": 1 / 1.1, "-10 %": 0.9, "1.25x": 0.8, "2x": 0.5, "0.9x": 1 / 0.9, "0.8x": 1.25}
@@ -402,7 +412,7 @@ def every_noise(kinds: Mapping[str, Truth], repetitions: int, pod_gap: float, se
             shares, null = false_verdicts(kind, setup, repetitions, pod_gap, seed)
             ends = {
                 name: measured_ends(
-                    kind, setup, FACTORS[name], repetitions // 2, pod_gap, seed + 50
+                    kind, setup, FACTORS[name], repetitions // 3, pod_gap, seed + 50
                 )
                 for name in names
             }
@@ -453,7 +463,7 @@ SPEED_TRICKS: dict[str, Simulated] = {  # of a later review, side by side
     "5 % of prompts wait 8 s for the first token, 0.7x": _late_first_tokens(0.05, 8000.0, 0.7),
     "5 % of prompts wait 1 s for the first token, 0.7x": _late_first_tokens(0.05, 1000.0, 0.7),
 }
-SAME_ROUNDS = (SETUPS[0], SETUPS[1], Setup("evidence from 14 on", CALIBRATED))
+SAME_ROUNDS = (SETUPS[0], SETUPS[1], SETUPS[3])
 
 
 def tricks(repetitions: int, chosen: str) -> None:
@@ -492,12 +502,12 @@ def _judge_of(setup: Setup) -> Any:
 
 
 PRIORS = {
+    "half normal 0.35": half_normal(0.35),
     "half normal 0.5": half_normal(0.5),
     "half normal 1": half_normal(1.0),
     "half normals 0.3, 1 and 3": mixture(half_normal(0.3), half_normal(1.0), half_normal(3.0)),
-    "log uniform 0.15 to 3": log_uniform(0.15, 3.0),
+    "log uniform 0.15 to 1": log_uniform(0.15, 1.0),
     "log uniform 0.2 to 1.5": log_uniform(0.2, 1.5),
-    "log uniform 0.2 to 2": log_uniform(0.2, 2.0),
     "log uniform 0.3 to 2": log_uniform(0.3, 2.0),
 }
 
@@ -507,7 +517,7 @@ def grid(kind: Truth, repetitions: int, pod_gap: float, seed: int) -> None:
     heads = "prior | blocks | from | A/A 1, 5 | 1.1x in 96 | in 192 | 1.25x n | 2x n | null, share in 192"
     print(f"| {heads} |\n|{'---|' * 9}")
     for (name, prior), single, gain in itertools.product(
-        PRIORS.items(), (False, True), (10.0, 14.0, 20.0)
+        PRIORS.items(), (False, True), (10.0, 12.0, 20.0)
     ):
         design = replace(CALIBRATED, gain=gain, prior=prior)
         short, long = (Setup("", design, budgets, single) for budgets in (1, 2))
