@@ -24,6 +24,12 @@ def anytime(monkeypatch):
     return importlib.import_module("gate_anytime")
 
 
+@pytest.fixture
+def measured(anytime):
+    """Simulated measurements of so many pairs."""
+    return importlib.import_module("gate_noise").measured
+
+
 def evidence_of(rounds, anytime, prior):
     """The evidence after each round from the second on, of many measurements."""
     columns = []
@@ -82,8 +88,8 @@ def alone(anytime):
     return anytime.Anytime(gain=20.0, loss=20.0, equal_at=NEVER, least_chance=0.0, judged=("time",))
 
 
-def test_arms_that_change_places_change_the_side_of_the_evidence(anytime, alone):
-    base, cand = anytime.measured(Truth(tpot=0.7, prompts=2), 40, 5)
+def test_arms_that_change_places_change_the_side_of_the_evidence(anytime, alone, measured):
+    base, cand = measured(Truth(tpot=0.7, prompts=2), 40, 5)
     never = replace(alone, gain=NEVER, loss=NEVER)
     forth, back = (
         anytime.decide(*arms, never, pod_gap=0.0).evidence["time"]
@@ -94,9 +100,9 @@ def test_arms_that_change_places_change_the_side_of_the_evidence(anytime, alone)
     assert (anytime.decide(cand, base, alone, pod_gap=0.0).outcomes == -1).sum() >= 35
 
 
-def test_the_evidence_of_two_measurements_multiplies(anytime, alone):
+def test_the_evidence_of_two_measurements_multiplies(anytime, alone, measured):
     never = replace(alone, gain=NEVER, loss=NEVER)
-    parts = [anytime.measured(Truth(tpot=0.95, prompts=2), 10, seed) for seed in (5, 6)]
+    parts = [measured(Truth(tpot=0.95, prompts=2), 10, seed) for seed in (5, 6)]
     first, second = (anytime.decide(*part, never, pod_gap=0.0).evidence["time"] for part in parts)
     carried = anytime.decide(*parts[0], never, pod_gap=0.0).evidence
     both = anytime.decide(*parts[1], never, pod_gap=0.0, carried=carried).evidence["time"]
@@ -104,9 +110,9 @@ def test_the_evidence_of_two_measurements_multiplies(anytime, alone):
         assert np.allclose(both[side], first[side] + second[side])
 
 
-def test_arms_that_hardly_differ_end_as_equal(anytime, alone):
+def test_arms_that_hardly_differ_end_as_equal(anytime, alone, measured):
     design = replace(alone, equal=0.1, equal_at=20.0)
     quiet = Truth(prompts=2, block_sigma=0.01, request_sigma=0.05)
-    ends = anytime.decide(*anytime.measured(quiet, 40, 5), design, pod_gap=0.0)
+    ends = anytime.decide(*measured(quiet, 40, 5), design, pod_gap=0.0)
     assert ends.equal.mean() >= 0.9
     assert not (ends.equal & (ends.outcomes != 0)).any()
