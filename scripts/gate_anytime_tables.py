@@ -348,7 +348,8 @@ def recorded(names: Iterable[str], planned: int, pod_gap: float) -> None:
         base, cand = (tuple(_padded(part, planned) for part in arm) for arm in arms)
         cells = []
         for setup in SAME_ROUNDS:
-            ends = setup.judge((base, cand), None, pod_gap, tokens=_padded(tokens, planned))
+            with np.errstate(divide="ignore"):  # repeated rounds do not vary
+                ends = setup.judge((base, cand), None, pod_gap, tokens=_padded(tokens, planned))
             outcome, used = int(ends.outcomes[0]), int(ends.used[0])
             word = {1: "promoted", -1: "rejected", 0: "undecided"}[outcome]
             cells.append(f"{word}, round {used}" if used <= count else f"open after {count}")
