@@ -16,12 +16,12 @@ from urllib.parse import urlsplit
 
 from tests.cluster.conftest import Mpctl, make_mpctl
 from tests.cluster.fixtures import Namespace
-from tests.cluster.objects import ANY_SPEED, CONTAINERS
+from tests.cluster.objects import ANY_SPEED, CONTAINERS, LOCAL
 from tests.cluster.rig.cluster import Cluster
 
 KINDS = ("configmaps", "controllerrevisions", "leases")
 STOPPED = {"serving.kserve.io/stop": "true"}
-ROUNDS = ("--requests", "4", "--repeats", "24", "--max-tokens", "16", "--load", "local")
+ROUNDS = ("--requests", "4", "--repeats", "24", "--max-tokens", "16", *LOCAL)
 
 
 def records(cluster: Cluster, mpctl: Mpctl, rollouts: int, scratch: Path) -> None:

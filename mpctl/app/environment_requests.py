@@ -71,7 +71,7 @@ class RbacRequest:
         "--load",
         type=("job", "local"),
         default="job",
-        help="local: leave out the rights on Jobs; run mpctl with --load local.",
+        help="local: leave out the rights on Jobs; run mpctl with MPCTL_LOAD=local.",
     )
     all_pods: bool = option(
         "--without-all-pods",
@@ -207,7 +207,8 @@ class WatchRequest:
         if self.name is not None and self.selector:
             raise InputError("cannot be combined with a name", field="--selector")
         lasting = {"--listen": self.listen, "--leader-elect": self.leader_elect}
-        for name in (name for name, value in lasting.items() if self.once and value):
-            raise InputError(
-                "cannot be combined with --once, which ends after one judgement", field=name
-            )
+        for name, value in lasting.items():
+            if self.once and value:
+                raise InputError(
+                    "cannot be combined with --once, which ends after one judgement", field=name
+                )

@@ -92,8 +92,6 @@ class Duration:
     def parse(self, value: Any) -> float:
         import re
 
-        if isinstance(value, float):
-            return value
         match = re.fullmatch(
             r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", str(value).strip()
         )
@@ -118,8 +116,6 @@ class Numbers:
         self._whole, self._least, self._above, self._repeat = whole, least, above, repeat
 
     def parse(self, value: Any) -> tuple[float, ...]:
-        if isinstance(value, tuple):
-            return value
         numbers = tuple(
             self._number(text, value)
             for text in (value if isinstance(value, list) else str(value).split(","))
@@ -163,8 +159,6 @@ class Contexts(Numbers):
     def parse(self, value: Any) -> tuple[float, ...]:
         import re
 
-        if isinstance(value, tuple):
-            return value
         lengths = re.sub(
             r"\b(\d+)k\b", lambda m: str(1024 * int(m[1])), str(value), flags=re.IGNORECASE
         )
@@ -177,8 +171,6 @@ class Names:
     name = "names"
 
     def parse(self, value: Any) -> tuple[str, ...]:
-        if isinstance(value, tuple):
-            return value
         names = tuple(name.strip() for name in str(value).split(","))
         if not all(names) or len(set(names)) != len(names):
             raise ValueError(f"{value!r} must be names, each once")

@@ -1,4 +1,4 @@
-"""Variants of the classes of traffic that --contexts, --thinking and --adapters ask for, as far as they are served."""
+"""Variants of the classes of traffic that contexts, thinking and adapters ask for, as far as they are served."""
 
 from __future__ import annotations
 
@@ -64,7 +64,6 @@ def with_variants(
     if len(chosen) > _MOST:
         raise InputError(
             f"{len(chosen)} variants of a class leave each too few prompts (at most {_MOST})",
-            field="--contexts" if request.contexts else "--adapters",
             hint="name fewer lengths or adapters",
         )
     traffic = tuple(
@@ -129,7 +128,7 @@ def _adapters(
     if not possible:
         raise InputError(
             f"{first.address} serves no LoRA adapter that the candidate has, too",
-            field="--adapters",
+            field="MPCTL_ADAPTERS",
             hint="start the engine with --enable-lora --lora-modules NAME=PATH",
         )
     if asked == (ALL,):
@@ -138,7 +137,7 @@ def _adapters(
         if name not in (first.model, *possible):
             raise InputError(
                 f"adapter {name} is not served by {first.address} and the candidate",
-                field="--adapters",
+                field="MPCTL_ADAPTERS",
                 hint=f"served: {', '.join((first.model, *possible))}",
             )
     return asked
@@ -149,19 +148,18 @@ def _require_context(context: int, served: Sequence[_Served], max_tokens: int) -
         if engine.context is None:
             raise InputError(
                 f"{engine.address}/v1/models does not tell how many tokens a request may have",
-                field="--contexts",
+                field="MPCTL_CONTEXTS",
                 hint="try again, or give prompts of that length with --prompts",
             )
         if context > engine.context:
             raise InputError(
                 f"{context} tokens are more than the {engine.context} tokens that {engine.address} serves",
-                field="--contexts",
-                hint=f"at most {engine.context}",
+                field="MPCTL_CONTEXTS",
             )
     if context <= max_tokens + _SLACK_TOKENS:
         raise InputError(
             f"{context} tokens leave no room for a prompt beside an answer of {max_tokens}",
-            field="--contexts",
+            field="MPCTL_CONTEXTS",
             hint=f"lower --max-tokens, or ask for more than {max_tokens + _SLACK_TOKENS}",
         )
 
@@ -172,22 +170,20 @@ def _require_thinking(endpoint: Endpoint) -> None:
         {**body_of("Say something"), "chat_template_kwargs": {"enable_thinking": on}}
         for on in (True, False)
     ]
-    thinking, direct = _tokenized(endpoint, bodies, "--thinking")
+    thinking, direct = _tokenized(endpoint, bodies)
     if thinking == direct:
         raise InputError(
             f"the chat template of {endpoint.model} does not read enable_thinking",
-            field="--thinking",
-            hint="leave out --thinking; the model always answers alike",
+            field="MPCTL_THINKING",
+            hint="leave out thinking; the model always answers alike",
         )
 
 
-def _tokenized(
-    endpoint: Endpoint, bodies: Sequence[JsonView], option: str
-) -> list[tuple[int, ...]]:
+def _tokenized(endpoint: Endpoint, bodies: Sequence[JsonView]) -> list[tuple[int, ...]]:
     tokens = prompt_tokens(endpoint, bodies, concurrency=_AT_ONCE)
     if any(ids is None for ids in tokens):
         raise InputError(
-            f"{endpoint.base_url}/tokenize does not answer, which {option} needs", field=option
+            f"{endpoint.base_url}/tokenize does not answer, which contexts and thinking need"
         )
     return [ids for ids in tokens if ids is not None]
 
@@ -221,14 +217,14 @@ def _characters(variant: Variant, base: Traffic, endpoint: Endpoint, most_tokens
             base.prompts[:count]
         )
         bodies = [body_of(prompt) for prompt in sample]
-        return max(map(len, _tokenized(endpoint, bodies, "--contexts")))
+        return max(map(len, _tokenized(endpoint, bodies)))
 
     wanted = most_tokens - max(int(_SLACK * most_tokens), _SLACK_TOKENS)
     shortest = most(0, base.count)
     if shortest > wanted:
         raise InputError(
             f"prompts of {base.name} have up to {shortest} tokens, and {variant.context} leave {wanted}",
-            field="--contexts",
+            field="MPCTL_CONTEXTS",
             hint="ask for longer contexts, lower --max-tokens, or take shorter prompts such as --prompts fresh",
         )
     characters = 2 * wanted
@@ -242,7 +238,7 @@ def _characters(variant: Variant, base: Traffic, endpoint: Endpoint, most_tokens
     if characters > most_characters() - max(len(text_of(prompt)) for prompt in base.prompts):
         raise InputError(
             f"the built-in sets have no {variant.context} tokens without repeating a passage",
-            field="--contexts",
+            field="MPCTL_CONTEXTS",
             hint="give prompts of that length with --prompts NAME=FILE; mpctl's have about "
             f"{wanted * most_characters() // characters} tokens",
         )

@@ -236,19 +236,19 @@ class MeasurementRequest:
         default=None,
         help="Conversations turn by turn, as the prefix cache has them, or one turn of each.",
     )
-    contexts: tuple[int, ...] = _measurement(
+    contexts: tuple[int, ...] = _setting(
         "--contexts",
         type=Contexts(),
         unused=(),
         metavar="N[k][,N[k]...]",
         help="Lengths in tokens, answer included, each with a verdict.",
     )
-    thinking: str | None = _measurement(
+    thinking: str | None = _setting(
         "--thinking",
         type=("on", "off", "both"),
         help="Thinking on or off; both: each with a verdict.",
     )
-    adapters: tuple[str, ...] = _measurement(
+    adapters: tuple[str, ...] = _setting(
         "--adapters",
         type=Names(),
         unused=(),
@@ -260,9 +260,9 @@ class MeasurementRequest:
         type=Numbers(whole=True, least=1),
         unused=(),
         metavar="N[,N...]",
-        help="Requests in flight, each value measured (default: 1, or none with --rate).",
+        help="Requests in flight, each value measured (default: 1, or none with MPCTL_RATE).",
     )
-    requests_per_s: tuple[float, ...] = _measurement(
+    requests_per_s: tuple[float, ...] = _setting(
         "--rate",
         type=Numbers(whole=False, least=0, above=True),
         unused=(),
@@ -284,7 +284,7 @@ class MeasurementRequest:
         unused=0.0,
         help="Start no round after this time of measuring (default: no limit).",
     )
-    temperatures: tuple[float, ...] = _measurement(
+    temperatures: tuple[float, ...] = _setting(
         "--temperature",
         type=Numbers(whole=False, least=0),
         default="0",
@@ -294,10 +294,10 @@ class MeasurementRequest:
     max_tokens: int = _measurement(
         "--max-tokens", type=Whole(1), metavar="N", default=384, help="Longest answer."
     )
-    reuse_prompts: bool = _measurement(
+    reuse_prompts: bool = _setting(
         "--reuse-prompts", type=bool, help="Send prompts again when there are too few."
     )
-    load: str = _measurement(
+    load: str = _setting(
         "--load",
         type=("auto", "job", "local"),
         default="auto",

@@ -1,7 +1,7 @@
 """The commands of the program: options made from what requests declare, and the request made from the options.
 
 Every option can be set by flag, by environment variable, in a project file, in the user's file, in this order of
-precedence.
+precedence. A --measurement file comes before the project file.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mpctl.app.option import SETTINGS, File, Option, Whole, is_enumeration
-from mpctl.cli.group import FittedHelp
+from mpctl.cli.group import FittedHelp, path_of
 from mpctl.cli.printer import FORMATS
 from mpctl.cli.registry import SHARED
 from mpctl.cli.settings import configure
 from mpctl.errors import nearest
 
 if TYPE_CHECKING:
+    from dataclasses import Field
+
     from click.shell_completion import CompletionItem
 
     from mpctl.cli.terminal import Terminal
@@ -57,6 +59,15 @@ FILE = Option(
     type=File,
     metavar="FILE|-",
     help="Read a manifest instead of a running service; offline.",
+)
+# It stands before the options that the file sets: click reads their defaults later.
+MEASUREMENT = Option(
+    "--measurement",
+    section="Measurement",
+    type=File,
+    expose_value=False,
+    callback=lambda ctx, _, file: file and ctx.obj.files.add_measurement(ctx, path_of(ctx), file),
+    help="YAML file that describes the measurement (docs/reference/measurement.md).",
 )
 SHOW_SECRETS = Option(
     "--show-secrets",
@@ -136,22 +147,24 @@ def _parameters(parameter: Parameter) -> Iterator[click.Parameter]:
 
 def _declared(request: type[Any], required: str = "") -> Iterator[tuple[str, Option, bool]]:
     """Yield the options of a request by field, those of its groups with them. ``required``: a flag."""
-    from dataclasses import fields
-
-    for member in fields(request):
+    for member in _members(request):
         if declared := member.metadata.get("option"):
             yield member.name, declared, required in declared.flags
         elif below := member.metadata.get("group"):
             yield from _declared(below, member.metadata["required"])
 
 
+def _members(request: type[Any]) -> tuple[Field[Any], ...]:
+    from dataclasses import fields
+
+    return fields(request)
+
+
 def read_request(request: type[Request], values: dict[str, Any]) -> Request:
     """Take the fields of a request from the values of options and arguments; an option that nobody used leaves its
     field's default."""
-    from dataclasses import fields
-
     arguments = {}
-    for member in fields(request):  # type: ignore[arg-type]  # a dataclass, which a type variable cannot say
+    for member in _members(request):
         if below := member.metadata.get("group"):
             arguments[member.name] = read_request(below, values)
         elif (value := values.pop(member.name, None)) is not None:

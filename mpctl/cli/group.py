@@ -83,7 +83,7 @@ class LazyGroup(FittedHelp, click.Group):
         if cmd_name not in self.table:
             return None
         loaded = load_command(self.table, cmd_name)
-        call = ctx.find_root().obj
+        call = ctx.obj
         return named(loaded, call.program) if isinstance(call, CliContext) else loaded
 
     def resolve_command(
@@ -98,7 +98,7 @@ class LazyGroup(FittedHelp, click.Group):
             )
             raise InputError(f"unknown command {shown} {args[0]}", hint=hint)
         name, command, command_args = super().resolve_command(ctx, args)
-        call = ctx.find_root().obj
+        call = ctx.obj
         path = path_of(ctx, str(name))
         only_help = (
             ctx.resilient_parsing

@@ -16,6 +16,11 @@ from typing import NamedTuple
 from mpctl.errors import InputError
 
 PROJECT_FILE = "mpctl.yaml"
+# Keys of a file behind --measurement.
+MEASUREMENT = (
+    "prompts, warm, contexts, thinking, adapters, concurrency, rate, requests, repeats, max_time, temperature, "
+    "max_tokens, reuse_prompts, load"
+)
 # Options that a project file may set: output and waiting, the change, what is sent to the engines and for how long, and
 # figures of a prediction. A test lists all others, so that each new option is decided.
 _ALLOWED = """

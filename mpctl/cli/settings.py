@@ -24,17 +24,16 @@ def configure(ctx: click.Context, values: dict[str, Any]) -> CliContext:
     """The context of this call with the shared options, ``-o``, ``-y`` and ``--no-input`` applied, which are taken out
     of ``values``; from now on errors are printed as they ask."""
     chosen = {name: values.pop(name, None) for name in (*_PLACE, *_OTHERS)}
-    root_context = ctx.find_root().obj
-    context = root_context if isinstance(root_context, CliContext) else CliContext("mpctl")
+    context = ctx.obj if isinstance(ctx.obj, CliContext) else CliContext("mpctl")
     context.terminal = Terminal.of_environment(
         pick(ctx, chosen, "color"),
         quiet=pick(ctx, chosen, "quiet"),
         verbose=pick(ctx, chosen, "verbose"),
-        asks=not chosen.get("no_input"),
-        yes=bool(chosen.get("yes")),
+        asks=not chosen["no_input"],
+        yes=bool(chosen["yes"]),
     )
     context.debug = pick(ctx, chosen, "debug")
-    context.output = chosen.get("output") or context.output
+    context.output = chosen["output"] or context.output
     shared = {name: pick(ctx, chosen, name) for name in _PLACE}
     commands.set_reader(_reader(ctx, chosen, context))
     local = ctx.parent is not None and ctx.parent.info_name == "local"
@@ -93,13 +92,9 @@ def _place(shared: dict[str, Any], terminal: Terminal, *, local: bool) -> Place:
     elif place.platform == "auto":
         place = place._replace(platform=find_platform(place.context, place.kubeconfig))
     if place.platform == "local":
-        for name, value in (
-            ("context", place.context),
-            ("kubeconfig", place.kubeconfig),
-            ("as", place.as_user),
-        ):
-            if value is not None:
-                terminal.warn(f"--{name} has no effect on the local platform")
+        for name, flag in _CLUSTER:
+            if shared[name] is not None:
+                terminal.warn(f"{flag} has no effect on the local platform")
     return place
 
 

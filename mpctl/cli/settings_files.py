@@ -1,4 +1,4 @@
-"""Settings files. Precedence: flag > environment > project file > user file > default.
+"""Settings files. Precedence: flag > environment > --measurement file > project file > user file > default.
 
 The project file is ``mpctl.yaml`` (mpctl.cli.project_file says which, and what it may set); the user's is
 ``config.yaml`` in the XDG configuration directory. Both hold options by the names of their flags: the common ones at
@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 import click
 
 from mpctl import commands
-from mpctl.cli.project_file import ALLOWED, LARGEST, decoded, read_project_file
+from mpctl.cli.project_file import (
+    ALLOWED,
+    LARGEST,
+    MEASUREMENT,
+    decoded,
+    read_project_file,
+)
 from mpctl.cli.registry import COMMANDS, every_command
 from mpctl.errors import InputError, nearest
 
@@ -46,10 +52,9 @@ class Setting(NamedTuple):
     file: str
     line: int
 
-    @property
-    def where(self) -> str:
-        """``file:line``."""
-        return f"{self.file}:{self.line}"
+    def error(self, message: str, field: str, hint: str | None = None) -> InputError:
+        """Return an error about the setting."""
+        return InputError(message, file=self.file, line=self.line, field=field, hint=hint)
 
 
 class SettingsFiles:
@@ -58,13 +63,28 @@ class SettingsFiles:
     def __init__(self, files: Iterable[dict[Key, Setting]]) -> None:
         self.files = tuple(files)
 
+    def add_measurement(self, ctx: click.Context, path: Key, file: str) -> None:
+        """Put the keys of a measurement file in front, as settings of the command at ``path``.
+
+        Raises:
+            InputError: the file cannot be read, or has a key that describes no measurement.
+        """
+        from mpctl.app.files import read_file
+
+        settings = _read(read_file(file, "the measurement"), file, path)
+        for key, setting in settings.items():
+            if key[-1] not in MEASUREMENT.split(", "):
+                raise setting.error("unknown key of a measurement", key[-1], f"use {MEASUREMENT}")
+        self.files = (settings, *self.files)
+        ctx.default_map = self.defaults(path, ctx.command)
+
     def find(self, path: Key, name: str) -> Setting | None:
         """The setting of an option of the command at ``path``; the project's file before the user's, and within a file
         the command's own before the common."""
         for settings in self.files:
             for depth in range(len(path), -1, -1):
                 setting = settings.get((*path[:depth], name))
-                if setting is not None and (depth == len(path) or name in COMMON):
+                if setting and (depth == len(path) or name in COMMON):
                     return setting
         return None
 
@@ -80,20 +100,15 @@ class SettingsFiles:
         for settings in self.files:
             for key, setting in settings.items():
                 if key[: len(path)] == path and len(key) > len(path):
-                    option = ".".join(key[len(path) :])
-                    if option not in options:
+                    name = ".".join(key[len(path) :])
+                    if name not in options:
                         _unknown(
-                            setting, option, options, f"{' '.join(path)} has no option of this name"
+                            setting, name, options, f"{' '.join(path)} has no option of this name"
                         )
-        repeatable = {
-            param.name
-            for param in command.params
-            if isinstance(param, click.Option) and param.multiple
-        }
         return {
-            param: _value(configured.value, repeatable=param in repeatable)
-            for name, param in options.items()
-            if (configured := self.find(path, name)) is not None
+            str(option.name): _value(configured.value, repeatable=option.multiple)
+            for name, option in options.items()
+            if (configured := self.find(path, name))
         }
 
 
@@ -104,12 +119,12 @@ def _value(value: Any, *, repeatable: bool) -> Any:
     return ",".join(map(str, value)) if isinstance(value, list) else value
 
 
-def options_of(command: click.Command) -> dict[str, str]:
-    """Names that a settings file may use for a command's options, and the name of the parameter of each."""
+def options_of(command: click.Command) -> dict[str, click.Option]:
+    """The options of a command by the names that a settings file may use for them."""
     return {
-        str(param.envvar).removeprefix("MPCTL_").lower(): param.name
+        str(param.envvar).removeprefix("MPCTL_").lower(): param
         for param in command.params
-        if isinstance(param, click.Option) and param.name and param.envvar
+        if isinstance(param, click.Option) and param.envvar
     }
 
 
@@ -119,8 +134,8 @@ def find_settings(warn: Callable[[str], None]) -> SettingsFiles:
     Raises:
         InputError: one cannot be read, or sets what is no option or not allowed.
     """
-    wanted = os.environ.get("MPCTL_SETTINGS")
-    if wanted not in (None, "", "none"):
+    wanted = os.environ.get("MPCTL_SETTINGS", "")
+    if wanted not in ("", "none"):
         raise InputError(
             f"{wanted!r} is not none", field="environment variable MPCTL_SETTINGS", hint="unset it"
         )
@@ -134,12 +149,10 @@ def find_settings(warn: Callable[[str], None]) -> SettingsFiles:
         for key, setting in settings.items():
             # A name that no command has sets nothing; its command refuses it.
             if key[-1] not in ALLOWED and commands_with(key[-1]):
-                raise InputError(
+                raise setting.error(
                     "a project file may not set this: it is part of where, as whom or with what mpctl acts",
-                    file=setting.file,
-                    line=setting.line,
-                    field=key[-1],
-                    hint=f"put it into the user file, {user}",
+                    key[-1],
+                    f"put it into the user file, {user}",
                 )
         files.append(settings)
     try:
@@ -167,28 +180,19 @@ def read_settings(path: Path, text: str) -> dict[Key, Setting]:
     Raises:
         InputError: the file is not a YAML mapping, or a top-level key is neither a command nor a common option.
     """
-    settings: dict[Key, Setting] = {}
-    for key, setting in _read(text, str(path)):
+    settings = _read(text, str(path))
+    for key, setting in settings.items():
         top = key[0]
         if top not in COMMANDS and (top not in COMMON or len(key) > 1):
             _unknown(setting, top, (*COMMON, *COMMANDS), "unknown setting")
         if top in COMMANDS and len(key) == 1 and setting.value is not None:
-            raise InputError(
-                "must be a mapping of the command's options",
-                file=setting.file,
-                line=setting.line,
-                field=top,
-            )
-        if key in settings:
-            raise InputError(
-                "is set twice", file=setting.file, line=setting.line, field=".".join(key)
-            )
-        settings[key] = setting
+            raise setting.error("must be a mapping of the command's options", top)
     return settings
 
 
-def _read(text: str, file: str) -> Iterator[tuple[Key, Setting]]:
-    """Yield the settings of a file, with the manifests' limits of depth and of what aliases repeat."""
+def _read(text: str, file: str, above: Key = ()) -> dict[Key, Setting]:
+    """Return the settings of a file, whose keys follow those ``above``; read with the manifests' limits of depth and of
+    what aliases repeat."""
     from mpctl.manifest.text.yaml_tree import Mapping, Node, Scalar, Sequence, data, parse, resolve
 
     def walk(mapping: Mapping, above: Key) -> Iterator[tuple[Key, Setting]]:
@@ -204,16 +208,17 @@ def _read(text: str, file: str) -> Iterator[tuple[Key, Setting]]:
                     line=name.line,
                     field=name.value,
                 )
-            if isinstance(value, Mapping) and key == ("staging",):
-                yield key, Setting(_staging(text, file), file, name.line)
-            elif isinstance(value, Mapping) and value.entries:
+            content = None
+            if key == ("staging",) and isinstance(value, Mapping):
+                content = _staging(text, file)
+            elif not isinstance(value, Mapping):
+                content = data(value)
+            elif value.entries:
                 yield from walk(value, key)
-            else:
-                yield (
-                    key,
-                    Setting(None if isinstance(value, Mapping) else data(value), file, name.line),
-                )
+                continue
+            yield key, Setting(content, file, name.line)
 
+    settings: dict[Key, Setting] = {}
     roots: list[Node] = [document.root for document in parse(text, file)]
     if len(roots) > 1:
         raise InputError("expected one document", file=file, line=roots[1].line)
@@ -222,7 +227,11 @@ def _read(text: str, file: str) -> Iterator[tuple[Key, Setting]]:
             raise InputError(
                 "must be a mapping of option names to values", file=file, line=root.line
             )
-        yield from walk(root, ())
+        for key, setting in walk(root, above):
+            if key in settings:
+                raise setting.error("is set twice", key[-1])
+            settings[key] = setting
+    return settings
 
 
 def _staging(text: str, file: str) -> StagingFacts:
@@ -242,7 +251,7 @@ def _unknown(setting: Setting, name: str, names: Iterable[str], message: str) ->
         hint = f"it is an option of {', '.join(owners)}: write it below that name"
     else:
         hint = f"run '{commands.line('help', 'config')}' for the format of the file"
-    raise InputError(message, file=setting.file, line=setting.line, field=name, hint=hint)
+    raise setting.error(message, name, hint)
 
 
 def commands_with(name: str) -> list[str]:

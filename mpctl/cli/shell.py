@@ -38,7 +38,7 @@ Two commands give some codes a meaning of their own:
   mpctl diff    as kubectl: 0 no difference, 1 differences, more than 1 an error (2 instead of 1)
   mpctl doctor  9: at least one finding fails"""
 _CONFIG = """\
-Flag > environment > project file > user file > default.
+Flag > environment > file of --measurement > project file > user file > default.
 
 The project file is mpctl.yaml in this directory or the nearest one above, up to the root of the repository or the home
 directory; the user file is mpctl/config.yaml in the XDG configuration directory. MPCTL_SETTINGS=none reads neither.
@@ -55,6 +55,8 @@ file, a setting of a command takes precedence over one at the top:
 Allowed at the top: platform, namespace, context, kubeconfig, color, verbose, quiet, debug, output, timeout, yes,
 no-input, sign-with, public-key, and staging: a file, or the facts themselves. report and rbac do not read output. A
 wrong value is reported with its file and line, or its variable.
+
+The file of --measurement holds the keys of rollout and bench that describe how to measure, at its top.
 
 A project file comes with its folder, which another user may have written. So it may set only:
 """

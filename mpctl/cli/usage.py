@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 from click.core import ParameterSource
 
-from mpctl.cli.context import CliContext
 from mpctl.cli.group import path_of
 from mpctl.cli.settings_files import options_of
 
@@ -19,7 +18,7 @@ def explain(error: click.UsageError) -> tuple[str, str | None]:
     if isinstance(error, click.MissingParameter) and error.param is not None:
         return f"{_flag(error.param)} is required", hint
     if isinstance(error, click.BadParameter) and error.param is not None:
-        return f"{_origin(error, error.param)}{_flag(error.param)}: {_plain(error.message)}", hint
+        return f"{_origin(error, error.param)}: {_plain(error.message)}", hint
     return _plain(error.format_message()), hint
 
 
@@ -30,19 +29,16 @@ def _flag(param: click.Parameter) -> str:
 
 
 def _origin(error: click.BadParameter, param: click.Parameter) -> str:
-    ctx, name = error.ctx, param.name or ""
-    source = ctx.get_parameter_source(name) if ctx else None
+    """Return the variable, the line of a file with its key, or the flag that has the value."""
+    ctx = error.ctx
+    source = ctx.get_parameter_source(param.name or "") if ctx else None
     if source is ParameterSource.ENVIRONMENT:
-        return f"environment variable {param.envvar}: "
-    if (
-        ctx
-        and source is ParameterSource.DEFAULT_MAP
-        and isinstance(call := ctx.find_root().obj, CliContext)
-    ):
-        key = next(k for k, v in options_of(ctx.command).items() if v == name)
-        setting = call.files.find(path_of(ctx), key)
-        return f"{setting.where}: " if setting else ""
-    return ""
+        return f"environment variable {param.envvar}"
+    if ctx and source is ParameterSource.DEFAULT_MAP:
+        key = next(name for name, option in options_of(ctx.command).items() if option is param)
+        setting = ctx.obj.files.find(path_of(ctx), key)
+        return f"{setting.file}:{setting.line}: {key}"
+    return _flag(param)
 
 
 def _plain(message: str) -> str:

@@ -62,7 +62,7 @@ def saturation(calibration: Calibration | None, result: LoadResult) -> str:
         return ""
     return (
         f"the load client is saturated: {chunks_per_s:.0f} chunks per second arrive, and it reads "
-        f"{calibration.chunks_per_s:.0f} at most; lower --concurrency or --rate"
+        f"{calibration.chunks_per_s:.0f} at most; lower --concurrency or MPCTL_RATE"
     )
 
 

@@ -289,7 +289,7 @@ def combine(first: Run, first_arm: str, second: Run, second_arm: str) -> Run:
     if not blocks:
         raise InputError(
             f"{first.id} and {second.id} have no block with the same prompts under the same conditions",
-            hint="measure both with the same --prompts, --requests, --concurrency and --temperature",
+            hint="measure both with the same prompts, requests, concurrency and temperature",
         )
     arms = {BASELINE: first.arms.get(first_arm), CANDIDATE: second.arms.get(second_arm)}
     return replace(

@@ -101,7 +101,7 @@ def _lengthened(prompt: Prompt, number: int, characters: int, name: str) -> Prom
     if isinstance(prompt, Chat):
         raise InputError(
             f"{name} has conversations, which cannot be lengthened",
-            field="--contexts",
+            field="MPCTL_CONTEXTS",
             hint="give prompts of that length with --prompts NAME=FILE",
         )
     room, chosen = characters - len(prompt), list[str]()

@@ -206,7 +206,7 @@ class Workload(Record):
                 f"{self.repeats} rounds of {counted // self.repeats} in {cells} cell{'s' * (cells > 1)} need "
                 f"{needed}{notes}",
                 field="prompts",
-                hint="add prompts, lower --repeats or --requests, or use them again with --reuse-prompts",
+                hint="add prompts, lower --repeats or --requests, or use them again: MPCTL_REUSE_PROMPTS=true",
             )
 
     @property

@@ -29,13 +29,12 @@ def _advice(cell: CellVerdict, cells: tuple[CellVerdict, ...], analysis: Analysi
     if cell.outcome is Outcome.REJECT:
         limited = "" if cell.broken else _limited(cell, analysis)
         return limited or _routed(variant, [v for c in cells if (v := _variant(analysis, c))])
-    words = [f"--contexts {variant.context}"] if variant.context else []
-    words += (
-        [f"--thinking {'on' if variant.thinking else 'off'}"]
-        if variant.thinking is not None
-        else []
-    )
-    words += [f"--adapters {variant.adapter}"] if variant.adapter else []
+    settings = {
+        "contexts": variant.context,
+        "thinking": {True: "on", False: "off", None: ""}[variant.thinking],
+        "adapters": variant.adapter,
+    }
+    words = [f"MPCTL_{name.upper()}={value}" for name, value in settings.items() if value]
     return f"measure it alone: {' '.join(words)}"
 
 

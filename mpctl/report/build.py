@@ -44,34 +44,36 @@ def deciding(run: Run, verdict: Verdict, command: str = "") -> Deciding | None:
 
 def _bench(run: Run, arms: list[str], repeats: int) -> list[str]:
     cells = run.cells
-    closed = sorted({c.concurrency for c in cells if c.rate is None})
-    rates = sorted({c.rate for c in cells if c.rate is not None})
-    counts = [len(b.samples) for b in run.blocks]
-    words = ["mpctl", "bench"]
-    for arm in arms:
-        words += [
-            "--url" if arm == arms[0] else "--candidate-url",
-            f"http://127.0.0.1:{_PORTS[arm]}",
-        ]
-    for traffic in dict.fromkeys(c.traffic for c in cells):
-        words += ["--prompts", _prompts(traffic, run.shares.get(traffic))]
-    if closed:
-        words += ["--concurrency", _list(closed)]
-    if rates:
-        words += ["--rate", _list(rates)]
-    words += ["--temperature", _list(sorted({c.temperature for c in cells}))]
     planned = run.planned or len(
         {b.repeat for b in run.blocks}
     )  # which prompts a cell gets depends on those planned
-    words += ["--repeats", str(repeats), "--requests", str(min(counts))]
-    if run.max_tokens:
-        words += ["--max-tokens", str(run.max_tokens)]
-    if any(
+    reuses = any(
         name in run.prompts and run.prompts[name].count < n
         for name, n in _asked(run, planned).items()
-    ):
-        words.append("--reuse-prompts")
-    return words
+    )
+    settings = {
+        "RATE": _list({c.rate for c in cells if c.rate is not None}),
+        "TEMPERATURE": _list({c.temperature for c in cells}),
+        "REUSE_PROMPTS": "true" * reuses,
+    }
+    addresses = (f"http://127.0.0.1:{_PORTS[arm]}" for arm in arms)
+    options = [
+        *zip(("--url", "--candidate-url"), addresses, strict=False),
+        *(
+            ("--prompts", _prompts(kind, run.shares.get(kind)))
+            for kind in dict.fromkeys(c.traffic for c in cells)
+        ),
+        ("--concurrency", _list({c.concurrency for c in cells if c.rate is None})),
+        ("--repeats", str(repeats)),
+        ("--requests", str(min(len(b.samples) for b in run.blocks))),
+        ("--max-tokens", str(run.max_tokens or "")),
+    ]
+    return [
+        *(f"MPCTL_{name}={value}" for name, value in settings.items() if value not in ("", "0")),
+        "mpctl",
+        "bench",
+        *(word for option in options if option[1] for word in option),
+    ]
 
 
 def _asked(run: Run, repeats: int) -> dict[str, int]:
@@ -90,7 +92,7 @@ def _prompts(traffic: str, share: float | None) -> str:
 
 
 def _list(numbers: Iterable[float]) -> str:
-    return ",".join(f"{n:g}" for n in numbers)
+    return ",".join(f"{n:g}" for n in sorted(numbers))
 
 
 _ARMS = (BASELINE, CANDIDATE)

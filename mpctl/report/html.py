@@ -46,7 +46,7 @@ def html_report(report: Report) -> str:
         outcome_sign=outcome_sign,
         title_of=title_of,
         tail_text=tail_text,
-        plain=_plain,
+        plain=lambda setting: f"{setting:g}" if isinstance(setting, float) else setting,
         figure=lambda window, name: getattr(window, name, None),
         policy={
             name: value for name, value in report.policy.to_record().items() if value is not None
@@ -145,8 +145,3 @@ def _tile(name: str, candidate: str, baseline: str, unit: str = "") -> dict[str,
         "value": candidate,
         "sub": f"{unit + ', ' if unit else ''}baseline {baseline}",
     }
-
-
-def _plain(value: object) -> str:
-    """Return a setting as it would be written in a file."""
-    return f"{value:g}" if isinstance(value, float) else str(value)

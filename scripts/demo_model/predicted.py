@@ -31,7 +31,7 @@ METHODS = {
     "eagle3": ("--draft", str(DEMO / "eagle3")),
     "draft_model": ("--draft", str(DEMO / "draft")),
 }
-LOAD = ("--requests", "8", "--repeats", "5", "--max-tokens", "96", "--reuse-prompts")
+LOAD = ("--measurement", str(Path(__file__).with_name("measurement.yaml")))
 HEADER = (
     "Method",
     "Concurrency",

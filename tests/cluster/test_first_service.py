@@ -5,11 +5,12 @@ import pytest
 from tests.stacks.conftest import DATA, missing, synthesise
 
 from .asking import ask
+from .measurement import LOCAL
 from .objects import ANY_SPEED
 
 NAME = "qwen3-8b"
 KINDS = ("ServiceAccount", "ResourceClaimTemplate", "PodDisruptionBudget", "InferenceService")
-QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local")
+QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", *LOCAL)
 
 
 @pytest.fixture(scope="module")

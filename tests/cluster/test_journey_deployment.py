@@ -5,6 +5,7 @@ import pytest
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .fenced import unlocked
+from .measurement import LOCAL, REPEATED
 from .objects import ANY_SPEED, CLAIM
 from .test_trouble_measuring import LONG, until
 
@@ -41,7 +42,7 @@ spec:
           requests: {cpu: "1", memory: 2Gi}
           claims: [{name: gpu, request: gpu}]
 """
-QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local")
+QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", *LOCAL)
 
 
 def test_a_plain_deployment_is_rolled_out_and_rolled_back_exactly(
@@ -95,7 +96,7 @@ def test_labels_that_others_set_in_the_middle_end_no_measurement_and_stay(
     client.wait("the engine is ready", lambda: namespace.settled("qwen"))
     before = client.get("deployments", "qwen")["spec"]["template"]
 
-    options = ("--policy", str(tmp_path / "policy.yaml"), "--load", "local", *LONG)
+    options = ("--policy", str(tmp_path / "policy.yaml"), *REPEATED, *LONG)
     under_way = mpctl.start("rollout", "qwen", "--spec", "ngram", *options)
     try:
         until(under_way, "round 2 of")

@@ -5,6 +5,7 @@ import pytest
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .fenced import unlocked
+from .measurement import LOCAL
 from .objects import ANY_SPEED
 from .rig.api import ApiError
 
@@ -45,8 +46,7 @@ QUICK = (
     "8",
     "--max-tokens",
     "16",
-    "--load",
-    "local",
+    *LOCAL,
     "--fidelity",
     "quick",
 )

@@ -12,6 +12,7 @@ from mpctl.platform.kubernetes.access.calls import LLM
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .fenced import unlocked
+from .measurement import LOCAL
 from .objects import ANY_SPEED, CLAIM, ledger_entries
 from .roles import Granted
 from .unmeasured import Unmeasured
@@ -44,7 +45,7 @@ spec:
         requests: {cpu: "1", memory: 2Gi}
         claims: [{name: gpu, request: gpu}]
 """
-QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local")
+QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", *LOCAL)
 NGRAM = ("--spec", "ngram")
 STAGING = Path(__file__).parents[1] / "data" / "staging" / "engine.yaml"
 EAGLE3 = ("--spec", "eagle3", "--staging", str(STAGING))

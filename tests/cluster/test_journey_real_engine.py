@@ -10,6 +10,7 @@ from mpctl.local.engine import installed_version
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .conftest import ROOT
+from .measurement import LOCAL
 from .objects import ANY_SPEED, CONTAINERS
 from .rig.nodes import L4
 from .test_request_path import drained, own_route
@@ -122,7 +123,7 @@ def test_users_of_a_real_engine_lose_nothing_while_copies_beside_it_are_measured
     with Users(cluster, host, "demo", rate=0.5, echoed=False) as users:
         namespace.client.wait("users are answered", lambda: users.answered > 3)
         mpctl.environment["MPCTL_USERS_WINDOW"] = "10s"
-        done = mpctl("rollout", "--spec", "ngram", *few, "--load", "local")
+        done = mpctl("rollout", "--spec", "ngram", *few, *LOCAL)
         mpctl("rollback")
     cluster.remove_node(spare)
     assert "promoted: service" in done.stderr

@@ -4,6 +4,7 @@ import base64
 
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
+from .measurement import LOCAL
 from .objects import ANY_SPEED
 
 DEPLOYMENT = """\
@@ -43,10 +44,10 @@ def test_an_engine_behind_https_is_rolled_out_and_rolled_back(cluster, namespace
     namespace.client.wait("the engine serves", lambda: namespace.settled("qwen"))
     before = text_of(namespace.client.get("deployments", "qwen"))
 
-    by_job = mpctl("rollout", "qwen", "--spec", "ngram", "--load", "job", *QUICK, code=9)
+    by_job = mpctl("rollout", "qwen", "--spec", "ngram", *QUICK, code=9)
     assert "answers over HTTPS, which the load client of a Job does not trust" in by_job.stderr
-    assert "--load local" in by_job.stderr
-    mpctl("rollout", "qwen", "--spec", "ngram", "--load", "local", "--policy", str(policy), *QUICK)
+    assert "MPCTL_LOAD=local" in by_job.stderr
+    mpctl("rollout", "qwen", "--spec", "ngram", *LOCAL, "--policy", str(policy), *QUICK)
     (container,) = namespace.client.get("deployments", "qwen")["spec"]["template"]["spec"][
         "containers"
     ]

@@ -13,6 +13,7 @@ from mpctl.platform.kubernetes.access.rbac import roles, subject_of
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .fenced import unlocked
+from .measurement import LOCAL
 from .objects import ANY_SPEED
 from .roles import Granted
 
@@ -74,7 +75,7 @@ spec:
   deploymentConfig:
     image: {registry: docker.io, name: "vllm/vllm-openai:v0.32.0"}
 """
-QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local")
+QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", *LOCAL)
 
 
 def deployment_of(runtime):

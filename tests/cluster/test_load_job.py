@@ -165,7 +165,7 @@ def test_an_image_that_cannot_be_pulled_is_named_and_the_service_is_unchanged(
     done = mpctl("rollout", "--spec", "ngram", *FEW, code=7)
     assert "cannot send the load: pod" in done.stderr
     assert 'failed to pull image "vllm/vllm-openai:v0.32.0": not found' in done.stderr
-    assert "--load local" in done.stderr
+    assert "MPCTL_LOAD=local" in done.stderr
     assert namespace.client.get("isvc", "demo")["spec"] == before
     assert namespace.client.find("isvc", "demo-candidate") is None
     namespace.client.wait("nothing of the Job is left", lambda: not load_objects(namespace))

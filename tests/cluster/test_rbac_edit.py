@@ -418,7 +418,7 @@ def test_a_pod_that_the_load_job_adopted_gets_no_prompt_and_decides_nothing(
     assert bench.returncode not in (0, -9), stderr
     text = " ".join(stderr.split())
     assert f"pod friendly is not one that the Job's controller created: {reason}" in text
-    assert "--load local" in text
+    assert "MPCTL_LOAD=local" in text
     # The template's own agent may write why it could not start; the listener would write what it was sent.
     heard = [line for log in logs if log.exists() for line in log.read_text().splitlines()]
     assert attempt is started_after or {*heard} <= {"listens"}

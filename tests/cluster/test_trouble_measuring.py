@@ -11,11 +11,12 @@ import pytest
 
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
+from .measurement import REPEATED
 from .objects import ANY_SPEED, CONTAINERS, hpa
 from .unmeasured import Unmeasured
 
-ROLLOUT = ("rollout", "demo", "--spec", "ngram", "--policy", "policy.yaml", "--load", "local")
-LONG = ("--requests", "4", "--repeats", "40", "--max-tokens", "16", "--reuse-prompts")
+ROLLOUT = ("rollout", "demo", "--spec", "ngram", "--policy", "policy.yaml", *REPEATED)
+LONG = ("--requests", "4", "--repeats", "40", "--max-tokens", "16")
 IMAGE = "vllm/vllm-openai:v0.32.0-cu130"
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from .asking import ask
+from .measurement import LOCAL
 from .objects import ANY_SPEED, CLAIM, CONTAINERS
 from .rig.nodes import L4
 from .test_journey_deployment import DEPLOYMENT, SERVICE
@@ -25,8 +26,7 @@ QUICK = (
     "12",
     "--max-tokens",
     "12",
-    "--load",
-    "local",
+    *LOCAL,
 )
 
 
@@ -138,7 +138,7 @@ def test_few_prompts_promote_at_no_tenth_of_the_users_load(
     )
     name, host = serve(cluster, namespace, kind, slow=1.1, token_s=0.2, stop_s=12)
     words = ("rollout", name, "--spec", "ngram", "--policy", str(tmp_path / "policy.yaml"))
-    words = (*words, "--prompts", f"mine={prompts}", "--max-tokens", "12", "--load", "local")
+    words = (*words, "--prompts", f"mine={prompts}", "--max-tokens", "12", *LOCAL)
     drawn = random.Random(1)
     with Users(cluster, host, name, rate=5, words=lambda: drawn.randint(10, 50)) as users:
         time.sleep(15)  # until as many are in flight as it will be

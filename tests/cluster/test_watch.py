@@ -16,6 +16,7 @@ from mpctl.app.environment_requests import WatchInstallRequest
 from mpctl.app.watch.install import objects
 
 from .conftest import ROOT
+from .measurement import LOCAL
 from .objects import ANY_SPEED, CONTAINERS
 
 WAIT_S = 90.0
@@ -113,7 +114,7 @@ def test_an_edit_that_removes_the_setting_is_refused_to_flagger_by_the_leader_an
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
     namespace.deploy(CONTAINERS)
-    few = ("--load", "local", "--requests", "4", "--repeats", "8", "--max-tokens", "16")
+    few = (*LOCAL, "--requests", "4", "--repeats", "8", "--max-tokens", "16")
     mpctl("rollout", "--spec", "ngram", "--policy", str(policy), *few)
     replicas = [Replica(mpctl, tmp_path, name, namespace.name) for name in ("first", "second")]
     try:

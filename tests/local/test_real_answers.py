@@ -109,8 +109,10 @@ def test_a_method_is_promoted_on_mixed_traffic_greedy_and_sampled_one_and_eight_
         )
     file = mixed(tmp_path / "mixed.jsonl", tools=model == MODEL)
     tool("local", "up", "-f", str(manifest), timeout=900)
-    load = ("--requests", "4", "--repeats", "2", "--max-tokens", "48", "--reuse-prompts")
-    cells = ("--concurrency", "1,8", "--temperature", "0,0.7")
+    load = ("--requests", "4", "--repeats", "2", "--max-tokens", "48")
+    measurement = tool.directory / "measurement.yaml"
+    measurement.write_text("temperature: [0, 0.7]\nreuse_prompts: true\n")
+    cells = ("--concurrency", "1,8", "--measurement", str(measurement))
     traffic = ("--prompts", "edits", "--prompts", "fresh", "--prompts", f"mixed={file}")
     wide = tool.policy(
         f"{LAX}min_tokens_per_step: 0\nmax_repeated: 1\nmax_cache_gap: 1\nmin_first_acceptance: 0\n{LENGTHS}"

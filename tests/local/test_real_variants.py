@@ -72,22 +72,18 @@ def thinker(tmp_path):
 def test_lengths_thinking_and_adapters_each_get_a_verdict(thinker):
     policy = thinker.policy(f"{LAX}min_scored_answers: 0\n")
     before = thinker.live_text()
-    refused = thinker("rollout", "--spec", "ngram", "--contexts", "4k", *LOAD, code=2).stderr
-    assert "--contexts: 4096 tokens are more than the 2048" in refused
-    refused = thinker("rollout", "--spec", "ngram", "--adapters", "tax", *LOAD, code=2).stderr
+    measurement = thinker.directory / "measurement.yaml"
+    rollout = ("rollout", "--spec", "ngram", "--measurement", str(measurement), *LOAD)
+    measurement.write_text("contexts: 4k\n")
+    refused = thinker(*rollout, code=2).stderr
+    assert "MPCTL_CONTEXTS: 4096 tokens are more than the 2048" in refused
+    measurement.write_text("adapters: tax\n")
+    refused = thinker(*rollout, code=2).stderr
     assert "served: demo, light, heavy" in refused
     assert thinker.live_text() == before
 
-    asked = (
-        "--contexts",
-        "1k,2k",
-        "--thinking",
-        "both",
-        "--prompts",
-        "fresh",
-        "--run",
-        "lengths.json",
-    )
+    measurement.write_text("contexts: [1k, 2k]\nthinking: both\nprompts: fresh\n")
+    asked = ("--measurement", str(measurement), "--run", "lengths.json")
     printed = thinker("bench", "--spec", "ngram", *asked, *LOAD, "--policy", policy, timeout=900)
     run = read_run(str(thinker.directory / "lengths.json"))
     names = {f"fresh-{k}-{mode}" for k in ("1k", "2k") for mode in ("thinking", "direct")}
@@ -101,19 +97,9 @@ def test_lengths_thinking_and_adapters_each_get_a_verdict(thinker):
     assert all(800 < count <= 1024 - 64 for count in tokens["1k"])
     assert all(1700 < count <= 2048 - 64 for count in tokens["2k"])
 
-    rollout = thinker(
-        "rollout",
-        "--spec",
-        "ngram",
-        "--adapters",
-        "all",
-        *LOAD,
-        "--policy",
-        policy,
-        code=None,
-        timeout=900,
-    )
-    assert rollout.returncode in (0, 5, 6), rollout.stderr
+    measurement.write_text("adapters: all\n")
+    done = thinker(*rollout, "--policy", policy, code=None, timeout=900)
+    assert done.returncode in (0, 5, 6), done.stderr
     report = thinker.json("report")
     advice = {cell["traffic"]: (cell["outcome"], cell["advice"]) for cell in report["cells"]}
     assert set(advice) == {"edits-demo", "edits-light", "edits-heavy"}

@@ -24,7 +24,7 @@ def test_a_line_ends_where_it_quotes_a_prompt(quote):
 
 
 def test_a_message_without_a_quotation_stays():
-    message = "OSError: http://10.0.0.1:8080/metrics does not answer\nuse --load local"
+    message = "OSError: http://10.0.0.1:8080/metrics does not answer\nset MPCTL_LOAD=local"
     assert without_texts(message, [PROMPT, "hello"]) == message
 
 

@@ -92,7 +92,9 @@ def choose_load_place(asked: str, platform: str, *, unfinished: Operation | None
         InputError: a Job is asked for where there is no cluster.
     """
     if asked == "job" and platform != "kubernetes":
-        raise InputError("there is no cluster to run a Job in", field="--load", hint="--load local")
+        raise InputError(
+            "there is no cluster to run a Job in", field="MPCTL_LOAD", hint="set it to local"
+        )
     if asked != "auto":
         return asked
     if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:

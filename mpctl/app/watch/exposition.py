@@ -33,7 +33,7 @@ def metrics(watcher: Watcher) -> str:
         ),
         "mpctl_watch_pays": (
             "1 while speculation pays, 0 while it costs more than it gains; absent where unknown.",
-            _pays,
+            lambda w: None if w.assessment.pays is None else float(w.assessment.pays),
         ),
         "mpctl_watch_blind": (
             "1 while counters of the service cannot be read.",
@@ -219,10 +219,6 @@ def _labels(watched: WatchedService, **labels: str) -> str:
     escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})  # of the text exposition
     written = (f'{name}="{value.translate(escapes)}"' for name, value in pairs.items())
     return "{" + ",".join(written) + "}"
-
-
-def _pays(watched: WatchedService) -> float | None:
-    return None if watched.assessment.pays is None else float(watched.assessment.pays)
 
 
 def _tokens(watched: WatchedService) -> float | None:

@@ -7,7 +7,7 @@ import click
 from mpctl import annex
 from mpctl.app.bench_requests import BenchRequest, CompareRequest
 from mpctl.app.option import File, Option
-from mpctl.cli.command import OUTPUT, command, service_argument
+from mpctl.cli.command import MEASUREMENT, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.errors import InputError
 
@@ -30,6 +30,7 @@ _SEARCH = (
 @command(
     "run",
     service_argument("service"),
+    MEASUREMENT,
     BenchRequest,
     *_SEARCH,
     OUTPUT,
@@ -44,7 +45,8 @@ def run(
     Examples:
       mpctl bench --concurrency 1,8,32
       mpctl bench qwen --candidate qwen-eagle3
-      mpctl bench --url http://a:8000 --candidate-url http://b:8000 --rate 4
+      mpctl bench --url http://a:8000 --candidate-url http://b:8000
+      mpctl bench qwen --spec eagle3 --measurement measurement.yaml
       mpctl bench qwen --tune --spec ngram,eagle3 --max-time 1h
 
     With --spec or --tune, engines with speculation run side by side with the serving one; users' traffic does not reach
@@ -63,32 +65,40 @@ def run(
     print_bench(context, bench(context.place, context.terminal, request), request.price_per_hour)
 
 
+_EXCLUDED = (
+    "--spec --candidate",
+    "--spec --candidate-url",
+    "--candidate --candidate-url",
+    "--url --spec",
+    "--url --candidate",
+)
+_NEEDED = {
+    "--set": "--spec",
+    "--spec-config": "--spec",
+    "--candidate-url": "--url",
+    "--model": "--url",
+}
+
+
 def _check(request: BenchRequest) -> None:
     """Refuse options that exclude each other, and one that lacks another."""
-    servers = request.servers
-    candidates = {
-        "--spec": request.speculation.method,
+    servers, speculation = request.servers, request.speculation
+    typed = {
+        "--url": servers.url,
+        "--spec": speculation.method,
         "--candidate": request.candidate,
         "--candidate-url": servers.candidate_url,
+        "--set": speculation.settings,
+        "--spec-config": speculation.config,
+        "--model": servers.model,
     }
-    flags = [flag for flag, value in candidates.items() if value]
-    if len(flags) > 1:
-        raise InputError(f"cannot be combined with {flags[0]}", field=flags[1])
-    for flag, setting in (
-        ("--set", request.speculation.settings),
-        ("--spec-config", request.speculation.config),
-    ):
-        if setting and not request.speculation.method:
-            raise InputError("needs --spec", field=flag)
-    if not servers.url:
-        for flag, value in (("--candidate-url", servers.candidate_url), ("--model", servers.model)):
-            if value:
-                raise InputError("needs --url", field=flag)
-        return
-    for flag in ("--spec", "--candidate"):
-        if candidates[flag]:
-            raise InputError("cannot be combined with --url", field=flag)
-    if request.service:
+    for first, second in map(str.split, _EXCLUDED):
+        if typed[first] and typed[second]:
+            raise InputError(f"cannot be combined with {first}", field=second)
+    for flag, needed in _NEEDED.items():
+        if typed[flag] and not typed[needed]:
+            raise InputError(f"needs {needed}", field=flag)
+    if servers.url and request.service:
         raise InputError(f"cannot be combined with the service {request.service}", field="--url")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mpctl.app.option import File, Option
 from mpctl.app.requests import RollbackRequest, RolloutRequest, require_server
-from mpctl.cli.command import ASKS, OUTPUT, command, service_argument
+from mpctl.cli.command import ASKS, MEASUREMENT, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 
 _MANIFEST = Option(
@@ -20,6 +20,7 @@ _MANIFEST = Option(
     "rollout",
     service_argument(),
     _MANIFEST,
+    MEASUREMENT,
     RolloutRequest,
     *ASKS,
     OUTPUT,

@@ -279,7 +279,7 @@ RULES = (
         "open loop",
         _judge_open_loop,
         "",
-        "With --rate a block must be long enough for a queue to form.",
+        "At a rate of requests a block must be long enough for a queue to form.",
         fixed=f"{_QUEUE_FACTOR} requests of a block for each that is in flight",
         unit="prompts",
         direction=Direction.MINIMUM,

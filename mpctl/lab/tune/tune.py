@@ -74,7 +74,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
     bench = replace(request.bench, measurement=replace(measurement, time_limit_s=0.0))
     if asks_for_variants(measurement):
         raise InputError(
-            "cannot be combined with --contexts, --thinking and --adapters: a search measures one class at a time",
+            "cannot be combined with contexts, thinking and adapters: a search measures one class at a time",
             field="--tune",
         )
     workload = read_workload_with_notes(

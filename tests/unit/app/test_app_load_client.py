@@ -107,10 +107,11 @@ def test_an_automatic_rollback_continues_with_the_load_client_that_was_asked_for
 
 
 def test_no_job_without_a_cluster():
-    with pytest.raises(InputError, match="--load: there is no cluster to run a Job in"):
+    with pytest.raises(InputError, match="MPCTL_LOAD: there is no cluster to run a Job in"):
         choose_load_place("job", "local")
 
 
-def test_a_server_at_an_address_is_measured_from_here(capsys):
-    assert run(["bench", "--url", "http://127.0.0.1:1", "--load", "job"]) == 2
-    assert "--load: there is no cluster to run a Job in" in capsys.readouterr().err
+def test_a_server_at_an_address_is_measured_from_here(capsys, monkeypatch):
+    monkeypatch.setenv("MPCTL_LOAD", "job")
+    assert run(["bench", "--url", "http://127.0.0.1:1"]) == 2
+    assert "MPCTL_LOAD: there is no cluster to run a Job in" in capsys.readouterr().err

@@ -98,7 +98,7 @@ def test_all_adapters_are_the_model_and_each_adapter(serve):
 @pytest.mark.parametrize(
     ("asked", "settings", "message", "hint"),
     [
-        ({"contexts": (65_536,)}, {}, "65536 tokens are more than the 32768", "at most 32768"),
+        ({"contexts": (65_536,)}, {}, "65536 tokens are more than the 32768", None),
         ({"contexts": (2048,)}, {"context": None}, "does not tell how many tokens", "try again"),
         (
             {"contexts": (256,)},
@@ -121,14 +121,14 @@ def test_all_adapters_are_the_model_and_each_adapter(serve):
         (
             {"contexts": (2048,)},
             {"tokenizes": False},
-            "/tokenize does not answer, which --contexts needs",
+            "/tokenize does not answer, which contexts and thinking need",
             None,
         ),
         (
             {"thinking": "off"},
             {"template": False},
             "does not read enable_thinking",
-            "leave out --thinking",
+            "leave out thinking",
         ),
         ({"adapters": ("tax",)}, {}, "adapter tax is not served", "served: base, sql, law"),
         (

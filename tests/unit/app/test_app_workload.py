@@ -14,15 +14,15 @@ from mpctl.errors import InputError
 from mpctl.experiment.workload import Traffic
 
 
-def asked(*arguments):
-    """The workload of these arguments, by the options that rollout and bench share."""
+def asked(*arguments, **settings):
+    """The workload of these arguments and settings, by the options that rollout and bench share."""
     entries = {}
 
     @command("measure", MeasurementRequest, shared=False)
     def measure(request):
         entries["workload"] = read_workload(request)
 
-    measure.main(list(arguments), standalone_mode=False)
+    measure.main(list(arguments), standalone_mode=False, default_map=settings)
     return entries["workload"]
 
 
@@ -74,10 +74,10 @@ def test_a_matrix(prompts):
             "2",
             "--concurrency",
             "1,4",
-            "--rate",
-            "2.5",
         ),
-        *("--temperature", "0,0.7", "--max-time", "5m"),
+        *("--max-time", "5m"),
+        requests_per_s="2.5",
+        temperatures="0,0.7",
     )
     assert [(t.name, t.share) for t in made.traffic] == [("edits", 3.0), ("my-traffic", 1.0)]
     assert len(made.cells) == 2 * 2 * 3
@@ -89,7 +89,7 @@ def test_a_matrix(prompts):
 
 
 def test_a_rate_alone_is_an_open_loop_only():
-    made = asked("--rate", "2")
+    made = asked(requests_per_s="2")
     assert (made.concurrency, made.rates) == ((), (2.0,))
     assert describe_workload(made) == "at most 48 rounds of 2 prompts (edits) at 2 requests/s"
 
@@ -130,11 +130,6 @@ def test_a_class_that_cannot_be_read(prompts, text, message):
         (("--concurrency", "0"), "0 must be at least 1"),
         (("--concurrency", "1.5"), "'1.5' in '1.5' is no whole number"),
         (("--concurrency", "8,8"), "names a number twice"),
-        (("--rate", "0"), "0 must be above 0"),
-        (("--rate", "inf"), "inf must be above 0"),
-        (("--temperature", "nan"), "nan must be at least 0"),
-        (("--temperature", "-1"), "-1 must be at least 0"),
-        (("--temperature", ""), "'' in '' is no number"),
     ],
 )
 def test_numbers_that_are_none(arguments, message):
@@ -143,29 +138,45 @@ def test_numbers_that_are_none(arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "rounds"),
+    ("name", "value", "message"),
     [
-        ((), 48),
-        (("--requests", "8"), 12),
+        ("requests_per_s", "0", "0 must be above 0"),
+        ("requests_per_s", "inf", "inf must be above 0"),
+        ("temperatures", "nan", "nan must be at least 0"),
+        ("temperatures", "-1", "-1 must be at least 0"),
+        ("temperatures", "x", "'x' in 'x' is no number"),
+    ],
+)
+def test_settings_that_are_no_numbers(name, value, message):
+    with pytest.raises(click.BadParameter, match=message):
+        asked(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reuse", "rounds"),
+    [
+        ((), False, 48),
+        (("--requests", "8"), False, 12),
         (
             ("--concurrency", "8"),
+            False,
             11,
         ),  # 16 prompts a block: the built-in set has 190 to measure with
-        (("--concurrency", "1,2"), 24),
-        (("--concurrency", "1,8", "--reuse-prompts"), 12),
-        (("--concurrency", "8", "--repeats", "3"), 3),
+        (("--concurrency", "1,2"), False, 24),
+        (("--concurrency", "1,8"), True, 12),
+        (("--concurrency", "8", "--repeats", "3"), False, 3),
     ],
 )
 def test_rounds_that_are_not_given_are_as_many_as_find_a_gain_and_as_the_prompts_allow(
-    arguments, rounds
+    arguments, reuse, rounds
 ):
-    assert asked(*arguments).repeats == rounds
+    assert asked(*arguments, reuse_prompts=reuse).repeats == rounds
 
 
 def test_too_few_prompts_are_found_before_anything_starts():
     with pytest.raises(InputError, match="192 distinct prompts of edits are too few"):
         asked("--concurrency", "1,8,32")
-    assert asked("--concurrency", "1,8,32", "--reuse-prompts").repeated("edits") > 0
+    assert asked("--concurrency", "1,8,32", reuse_prompts=True).repeated("edits") > 0
     assert asked("--concurrency", "1,8,32", "--repeats", "2").repeated("edits") == 0
 
 

@@ -148,7 +148,7 @@ def test_the_command_that_would_decide_can_be_typed(cli):
     ]
     command, _, lacking = line.removeprefix("to decide: ").partition("  # ")
     words = shlex.split(command)
-    assert words[:2] == ["mpctl", "bench"]
+    assert words[words.index("mpctl") :][:2] == ["mpctl", "bench"]
     repeats = int(words[words.index("--repeats") + 1])
     assert repeats > rounds
     assert "--run" not in words

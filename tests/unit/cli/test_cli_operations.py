@@ -55,19 +55,11 @@ ROLLOUTS = [
         measured(prompts=("edits:2", "a=f.jsonl")),
     ),
     (["--concurrency", "1,8"], measured(concurrency=(1, 8))),
-    (["--rate", "0.5,2"], measured(requests_per_s=(0.5, 2.0))),
     (["--requests", "4", "--repeats", "6"], measured(requests=4, rounds=6)),
     (["--max-time", "5m"], measured(time_limit_s=300.0)),
-    (
-        ["--temperature", "0,0.7", "--max-tokens", "9"],
-        measured(temperatures=(0.0, 0.7), max_tokens=9),
-    ),
-    (["--reuse-prompts"], measured(reuse_prompts=True)),
+    (["--max-tokens", "9"], measured(max_tokens=9)),
     (["--prompts", "@log.jsonl"], measured(prompts=("@log.jsonl",))),
-    (["--contexts", "2k,300"], measured(contexts=(2048, 300))),
-    (["--thinking", "both"], measured(thinking="both")),
-    (["--adapters", "sql,law"], measured(adapters=("sql", "law"))),
-    (["--load", "local", "--policy", "p.yaml"], measured(load="local", policy="p.yaml")),
+    (["--policy", "p.yaml"], measured(policy="p.yaml")),
     (
         ["--traffic-steps", "1,10,50", "--step-duration", "9s"],
         shifted(steps_percent=(1, 10, 50), step_duration_s=9.0),
@@ -135,6 +127,13 @@ SETTINGS = {
     "target_listing": ("t", speculating(target_listing="t")),
     "users_window": ("1m", shifted(users_window_s=60.0)),
     "route": ("users", shifted(route="users")),
+    "rate": ("0.5,2", measured(requests_per_s=(0.5, 2.0))),
+    "temperature": ("0,0.7", measured(temperatures=(0.0, 0.7))),
+    "reuse_prompts": ("true", measured(reuse_prompts=True)),
+    "contexts": ("2k,300", measured(contexts=(2048, 300))),
+    "thinking": ("both", measured(thinking="both")),
+    "adapters": ("sql,law", measured(adapters=("sql", "law"))),
+    "load": ("local", measured(load="local")),
     "measure_limit": ("30m", shifted(measure_limit_s=1800.0)),
     "bundle": ("v.intoto.jsonl", replace(NGRAM, bundle="v.intoto.jsonl")),
     "sign_with": ("key.pem", replace(NGRAM, signing=SigningRequest("key.pem"))),
@@ -239,8 +238,8 @@ def test_the_request_of_a_rollback(cli, requested, arguments, request_):
             "mpctl -n chat rollout --prompts 'my file.jsonl' --repeats 47",
         ),
         (
-            ("bench", "run", "--run", "a.json.gz", "--repeats=9", "--rate", "4"),
-            "mpctl bench run --rate 4 --repeats 47",
+            ("bench", "run", "--run", "a.json.gz", "--repeats=9", "--measurement", "m.yaml"),
+            "mpctl bench run --measurement m.yaml --repeats 47",
         ),
         (("resume", "svc"), ""),
     ],
@@ -267,7 +266,15 @@ def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
         for word in arguments
         if word.startswith("--")
     }
-    elsewhere = {"--spec", "--staging", "--file", "--yes", "--no-input", "--output"}
+    elsewhere = {
+        "--spec",
+        "--staging",
+        "--file",
+        "--yes",
+        "--no-input",
+        "--output",
+        "--measurement",
+    }
     opts = {
         p.opts[-1]
         for p in command.params

@@ -25,7 +25,7 @@ image trainer trainer_image vllm secret key public_key sign_with webhook
 webhook_secret watch_policy policy known_bad accept cluster_id accept_downtime allow_in_job
 admission_policy deployments drafts draft_listing target_listing dataset tokenizer file fidelity bake max_age
 offline force yes exact allow_from engine_version
-measure_on measure_limit mirror traffic_steps step_duration users_share users_window
+measure_on measure_limit measurement mirror traffic_steps step_duration users_share users_window
 apply arm bundle calls cell client deadline disk dry_run history keep lifeline made_with measure once orphans
 output_file publish revision run shared shared_runtime show_secrets staging steps storage_class tail
 to_revision tune watch without without_all_pods write_spec from

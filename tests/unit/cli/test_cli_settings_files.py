@@ -1,4 +1,4 @@
-"""Settings: flag > environment > project file > user file > default, and what is wrong with a file."""
+"""Settings: flag > environment > measurement file > project file > user file > default, and what is wrong with one."""
 
 import time
 
@@ -143,20 +143,20 @@ def test_a_wrong_value_is_named_with_its_line(cli):
     assert done.code == 2
     assert (
         done.err.splitlines()[0]
-        == f"error: {path}:2: --requests: 'many' is not a valid integer range"
+        == f"error: {path}:2: requests: 'many' is not a valid integer range"
     )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("quiet: [a]\n", ":1: --quiet: 'a' is not a valid boolean"),
+        ("quiet: [a]\n", ":1: quiet: 'a' is not a valid boolean"),
         ("rollout:\n  set: [[a]]\n", ":2: set: must be a value or a list of values"),
         (
             "rollout:\n  temperature: [[1], 2]\n",
             ":2: temperature: must be a value or a list of values",
         ),
-        ("rollout:\n  temperature: [1, x]\n", ":2: --temperature: 'x' in '1,x' is no number"),
+        ("rollout:\n  temperature: [1, x]\n", ":2: temperature: 'x' in '1,x' is no number"),
     ],
 )
 def test_a_list_where_none_belongs_is_named_with_its_line(cli, text, message):
@@ -177,7 +177,7 @@ def test_a_repeatable_option_takes_one_value_or_a_list(cli):
 def test_a_wrong_value_of_a_variable_is_named(cli):
     cli.env(MPCTL_TIMEOUT="soon")
     assert cli("rollback").err.splitlines()[0] == (
-        "error: environment variable MPCTL_TIMEOUT: --timeout: 'soon' is no duration; write 90s, 10m, 1h30m or 2d"
+        "error: environment variable MPCTL_TIMEOUT: 'soon' is no duration; write 90s, 10m, 1h30m or 2d"
     )
 
 

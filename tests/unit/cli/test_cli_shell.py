@@ -47,7 +47,9 @@ def test_exit_codes_are_those_of_the_errors(cli):
 def test_environment_and_config_topics(cli):
     assert "MPCTL_STATE_DIR" in cli("help", "environment").out
     text = cli("help", "config").out
-    assert "Flag > environment > project file > user file > default." in text
+    assert (
+        "Flag > environment > file of --measurement > project file > user file > default." in text
+    )
     for name in COMMON:
         assert name.replace("_", "-") in text
     assert "apiVersion" in cli("help", "output").out

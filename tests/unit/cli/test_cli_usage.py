@@ -285,9 +285,9 @@ def test_no_help_cuts_a_line_inside_a_word(cli):
 def test_options_stay_few():
     """A fact of a cluster goes into a file, what is chosen once into a setting, a second word for an option nowhere."""
     options = {path: long_options(command) for path, command in every_command()}
-    assert len(options["rollout",]) <= 51
+    assert len(options["rollout",]) <= 45
     everywhere = (names for path, names in options.items() if path[0] not in ("local", "drafts"))
-    assert len(set().union(*everywhere)) <= 115
+    assert len(set().union(*everywhere)) <= 111
 
 
 def long_options(command):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from package_copy import PackageCopy
 
 FIELD = """    prompt_seed: int = _measurement("--prompt-seed", type=Whole(0), default=7, help="Seed of the order.")
-    load: str = _measurement("""
+    load: str = _setting("""
 PROGRAM = """
 import os
 from mpctl.app.operate import rollout
@@ -31,7 +31,7 @@ ROW = """_FORMATS: dict[str, Format] = {
 
 def test_an_option_takes_one_declaration(tmp_path):
     copy = PackageCopy(tmp_path)
-    copy.edit("app/requests.py", "    load: str = _measurement(", FIELD)
+    copy.edit("app/requests.py", "    load: str = _setting(", FIELD)
     commands, typed, variable, *help_ = copy.run(PROGRAM).splitlines()
     assert commands == "['rollout', 'bench run']"
     assert (typed, variable) == ("3", "5")

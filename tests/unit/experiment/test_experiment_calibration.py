@@ -72,7 +72,7 @@ def test_a_block_above_four_fifths_of_the_clients_limit_saturates_it(share, satu
     )
     reason = saturation(calibration, busy(share * calibration.chunks_per_s))
     assert (
-        "the load client is saturated" in reason and "lower --concurrency or --rate" in reason
+        "the load client is saturated" in reason and "lower --concurrency or MPCTL_RATE" in reason
     ) == saturated
     assert bool(reason) == saturated
 

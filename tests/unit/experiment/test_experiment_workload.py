@@ -89,7 +89,7 @@ def test_too_few_prompts_say_how_many_are_needed():
         match="9 distinct prompts of edits are too few: 2 to warm up and 2 rounds of 4 in 1 cell need 10",
     ) as caught:
         workload(traffic=(traffic(9),))
-    assert "--reuse-prompts" in (caught.value.hint or "")
+    assert "MPCTL_REUSE_PROMPTS=true" in (caught.value.hint or "")
     exact = workload(traffic=(traffic(10),))
     assert exact.slice(exact.cells[0], 1) == prompts(10)[6:]
 

@@ -313,7 +313,7 @@ def test_a_pod_that_the_job_adopted_gets_no_prompt_and_is_named(world):
     ) as refusal:
         send(world.client())
     assert world.side.asked == []
-    assert "--load local" in refusal.value.hint
+    assert "MPCTL_LOAD=local" in refusal.value.hint
 
 
 def test_a_pod_that_was_changed_between_two_blocks_gets_no_more_prompts(world):
@@ -362,7 +362,7 @@ def test_a_pod_that_ends_is_named_with_its_last_words(world):
     ) as told:
         send(world.client())
     assert "last" in told.value.hint
-    assert "--load local" in told.value.hint
+    assert "MPCTL_LOAD=local" in told.value.hint
 
 
 def test_a_pod_that_ends_in_the_middle_of_a_block_is_named(world, monkeypatch):

@@ -131,7 +131,7 @@ TABLE, LLM, GROUPS, RUNTIMES, PURGE, DEPLOYMENTS, WATCH, TRAINING, SEALING = (
         ]
     )
 )
-# Needed only by --load job.
+# Needed only if the load client runs as a Job.
 JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
 # Optional: without it the free GPUs are unknown, and a rollout waits for one instead of refusing at once.
 ALL_PODS = tuple(row for row in TABLE if row.kind is kinds.POD and row.scope == "cluster")

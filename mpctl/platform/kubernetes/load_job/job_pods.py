@@ -39,7 +39,7 @@ from mpctl.platform.kubernetes.service.conditions import UNSCHEDULABLE_S, is_rea
 from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.rollout.ports import BlockLost
 
-LOAD_LOCAL_HINT = "use --load local to send the load from this machine, through the API server"
+LOAD_LOCAL_HINT = "set MPCTL_LOAD=local to send the load from this machine, through the API server"
 _TRIES = 4
 _START_S = 900.0  # an image of 10 GB that is not on the node
 _POLL_S = 1.0  # two reads per poll, at most two reads per second

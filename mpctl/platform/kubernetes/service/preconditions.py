@@ -194,7 +194,7 @@ def require_http(deployment: Json | None, title: str) -> None:
     if answers_tls(engine_container(deployment["spec"]["template"]["spec"]["containers"])):
         raise Refused(
             f"{title}: the engine answers over HTTPS, which the load client of a Job does not trust",
-            hint="use --load local, which goes through the API server's port-forward",
+            hint="set MPCTL_LOAD=local, which goes through the API server's port-forward",
         )
 
 

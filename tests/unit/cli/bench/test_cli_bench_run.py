@@ -74,10 +74,6 @@ def asked(cli, monkeypatch):
             (
                 "--concurrency",
                 "1,8",
-                "--rate",
-                "2.5",
-                "--temperature",
-                "0,0.7",
                 "--requests",
                 "4",
                 "--repeats",
@@ -86,20 +82,14 @@ def asked(cli, monkeypatch):
             BenchRequest(
                 measurement=MeasurementRequest(
                     concurrency=(1, 8),
-                    requests_per_s=(2.5,),
-                    temperatures=(0.0, 0.7),
                     requests=4,
                     rounds=2,
                 )
             ),
         ),
         (
-            ("--max-time", "5m", "--max-tokens", "64", "--reuse-prompts", "--load", "local"),
-            BenchRequest(
-                measurement=MeasurementRequest(
-                    time_limit_s=300.0, max_tokens=64, reuse_prompts=True, load="local"
-                )
-            ),
+            ("--max-time", "5m", "--max-tokens", "64"),
+            BenchRequest(measurement=MeasurementRequest(time_limit_s=300.0, max_tokens=64)),
         ),
         (
             ("--policy", "strict.yaml", "--run", "mine.json", "--timeout", "20m"),
