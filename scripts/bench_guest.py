@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 from tests.cluster.conftest import Mpctl, make_mpctl
 from tests.cluster.fixtures import Namespace
-from tests.cluster.objects import ANY_SPEED, CONTAINERS, LOCAL
+from tests.cluster.measurement import LOCAL
+from tests.cluster.objects import ANY_SPEED, CONTAINERS
 from tests.cluster.rig.cluster import Cluster
 
 KINDS = ("configmaps", "controllerrevisions", "leases")
