@@ -152,6 +152,7 @@ def test_it_is_rolled_out_and_rolled_back_exactly(chat, operator, mpctl, tmp_pat
     ]
 
 
+@pytest.mark.nightly  # every kind is restored by the step that test_journey_rollout tries
 def test_a_rejected_candidate_leaves_the_service_unchanged(chat, mpctl):
     chat.cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05, "slow": 4}})
     before = live(chat)

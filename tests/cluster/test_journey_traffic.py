@@ -453,6 +453,7 @@ def on_users(cluster, namespace, mpctl, tmp_path):
     return measured
 
 
+@pytest.mark.nightly  # the copies themselves are tried above, and a slow candidate below
 def test_a_faster_candidate_is_promoted_on_copies_of_users_requests(on_users):
     done, on_candidate = on_users("mirror", 2 / 1.8, 0)
     assert "promoted" in done.stderr

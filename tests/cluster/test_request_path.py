@@ -356,11 +356,11 @@ def accepted(namespace, record):
 
 BY_NIGHT = [
     pytest.param(kind, marks=pytest.mark.nightly)
-    for kind in ("LLMInferenceService", "LeaderWorkerSet")
+    for kind in ("Deployment", "LLMInferenceService", "LeaderWorkerSet")
 ]
 
 
-@pytest.mark.parametrize("kind", ["InferenceService", "Deployment", *BY_NIGHT])
+@pytest.mark.parametrize("kind", ["InferenceService", *BY_NIGHT])
 def test_no_stream_is_lost_when_pods_come_and_go(cluster, namespace, mpctl, capsys, request, kind):
     if kind in ("LLMInferenceService", "LeaderWorkerSet"):
         request.getfixturevalue(
