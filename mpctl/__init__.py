@@ -1,3 +1,3 @@
 """Speculative decoding for vLLM, rolled out behind a measured gate and rolled back exactly."""
 
-__version__ = "0.1.0"
+__version__ = "0.5.0"

@@ -29,12 +29,24 @@ FAST = ("autoscaling", "cloud", "stacks", "unit")  # rooms that the fast lane ru
 # Groups of tests that share costly fixtures, in the order in which they begin. A worker takes the next file of
 # a group when it is free: engines need whole cores and stay on one, the cluster mostly waits and gets the others, each
 # with a control plane of its own. The short groups fill whichever worker is free.
-GROUPS = ("engines", "cluster", "local", "autoscaling", "stacks", "cloud", "unit", "contracts")
+GROUPS = (
+    *(
+        "engines",
+        "cluster",
+        "local",
+        "autoscaling",
+        "artefacts",
+        "stacks",
+        "cloud",
+        "unit",
+        "contracts",
+    ),
+)
 # Fixtures whose programs are built from source, for minutes: the fast lane runs their tests where that was done.
 BUILT = ("cluster", "helm", "promtool")
 # Rooms whose tests run real processes beside those of other tests. In a lane a failed one runs once more, and the
 # summary shows why the first attempt failed: a defect, which keeps nobody from seeing what else there is.
-REAL = ("autoscaling", "cluster", "contracts", "local")
+REAL = ("artefacts", "autoscaling", "cluster", "contracts", "local")
 _STARTED = time.monotonic()
 
 # Generated cases are the same in every lane. `scripts/test --nightly` explores others and prints how to repeat them.

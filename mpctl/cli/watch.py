@@ -83,7 +83,7 @@ def install(context: CliContext, /, request: WatchInstallRequest) -> None:
     \b
     Examples:
       mpctl watch install -n ml --image registry.example.com/mpctl@sha256:... | kubectl apply -f -
-      mpctl watch install -A --watch-policy watch.yaml --image registry.example.com/mpctl:0.4 --allow-from monitoring
+      mpctl watch install -A --watch-policy watch.yaml --image registry.example.com/mpctl:0.5.0 --allow-from monitoring
 
     Namespace, type SpeculationStatus, Deployment with two replicas and a Lease, ServiceAccount, roles, ConfigMap with
     the policy, NetworkPolicy, PodDisruptionBudget, PodMonitor. The roles change nothing unless the policy has

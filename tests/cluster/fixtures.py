@@ -1,11 +1,13 @@
-"""The test cluster and a namespace on it, for tests/cluster and tests/contracts: one cluster for the whole session.
+"""The test cluster and a namespace on it, for tests/cluster and tests/contracts, and Helm: one for the whole session.
 
 tests/cluster/conftest.py says how to use them.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
+import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,20 @@ def cluster():
         pytest.exit(f"tests/cluster: {missing}", returncode=2)
     with opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    """Helm: MPCTL_HELM, the PATH, or built once from its module."""
+    from .rig import binaries
+
+    value = os.environ.get("MPCTL_HELM") or shutil.which("helm")
+    if value:
+        return value
+    try:
+        return binaries.find(binaries.HELM)["helm"]
+    except binaries.Missing as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ import sys
 import pytest
 import yaml
 
+from scripts import watch_chart
+
 from .conftest import ROOT
 from .objects import CONTAINERS
 
@@ -86,6 +88,47 @@ def test_kubectl_completes_through_the_plugin(kubectl, words, candidates):
     lines = kubectl("__complete", "mpctl", *words).stdout.splitlines()
     assert {line.partition("\t")[0] for line in lines if not line.startswith(":")} >= candidates
     assert lines[-1].startswith(":")
+
+
+def test_helm_installs_the_watch_and_removes_it(cluster, helm, namespace, mpctl, tmp_path):
+    """The objects that `mpctl watch install` prints, without the definition, which other tests have applied."""
+    home = f"{namespace.name}-watch"
+    watch_chart.main("registry.example.com/mpctl", "acme/mpctl", str(tmp_path))
+    (chart,) = tmp_path.glob("*.tgz")
+    config = cluster.kubeconfig_for(cluster.admin, tmp_path / "admin")
+
+    def run(*words):
+        command = [helm, *words, "-n", home, "--kubeconfig", str(config)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    values = (f"namespace={namespace.name}", "crd=false", "podMonitor=false")
+    sets = [word for value in values for word in ("--set", value)]
+    notes = run("install", "watch", str(chart), "--create-namespace", *sets)
+    assert f"kubectl get speculationstatus -n {namespace.name}" in notes
+    words = ("--home", home, "--image", "mpctl", "--without", "podmonitor")
+    printed = yaml.safe_load_all(mpctl("watch", "install", *words).stdout)
+    names = [
+        (record["kind"], record["metadata"]["name"], record["metadata"].get("namespace", ""))
+        for record in printed
+        if record["kind"] not in ("CustomResourceDefinition", "Namespace")
+    ]
+    assert len(names) > 10
+
+    def present():
+        return [
+            name
+            for name in names
+            if cluster.kubectl(
+                "get", *name[:2], "-n", name[2] or home, "--ignore-not-found", "-o", "name"
+            )
+        ]
+
+    assert present() == names
+    run("uninstall", "watch", "--wait")
+    assert present() == []
+    cluster.kubectl("delete", "namespace", home, "--wait=false")
 
 
 def test_kustomize_makes_of_the_base_what_watch_install_prints(cluster, mpctl, tmp_path):

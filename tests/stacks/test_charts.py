@@ -25,7 +25,6 @@ import pytest
 import yaml
 
 from stacks.versions import table
-from tests.cluster.rig import binaries
 from tests.stacks.conftest import ROOT
 from tests.stacks.test_artifacts import closed
 from tests.stacks.test_first_apply import EKS, GKE
@@ -66,17 +65,6 @@ FREE = {
     "node-feature-discovery": ("worker.config",),
     "prometheus-adapter": ("rules",),
 }
-
-
-@pytest.fixture(scope="session")
-def helm() -> str:
-    value = os.environ.get("MPCTL_HELM") or shutil.which("helm")
-    if value:
-        return value
-    try:
-        return binaries.find(binaries.HELM)["helm"]
-    except binaries.Missing as missing:
-        pytest.skip(str(missing))
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from mpctl import __version__
 from mpctl.errors import EXIT_CODES, MpctlError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -39,6 +40,55 @@ def test_commands_named_in_the_readme_exist_and_can_be_run():
     assert {"scripts/demo", "scripts/test"} <= scripts
     for script in scripts:
         assert (ROOT / script).stat().st_mode & 0o111, script
+
+
+# A version of mpctl in a text: of a file, a tag, an image, a report.
+VERSION = re.compile(
+    r"\bmpctl(?:-watch)?(?:[-:@]v?| )(\d+\.\d+[\w.]*?)(?=[-/` ,]|\.t|$)|(?:download/|ref: |tag `)v(\d[\d.]*\d)",
+    re.M,
+)
+
+
+def published():
+    """Everything that readers and installers read."""
+    pages = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "docs" / "example-report.html",
+    ]
+    deployed = [path for path in (ROOT / "deploy").rglob("*") if path.is_file()]
+    workflows = (ROOT / ".github" / "workflows").glob("*.y*ml")
+    return [*pages, *deployed, *workflows, ROOT / "action.yml", ROOT / "mkdocs.yml"]
+
+
+def test_one_version_is_named_everywhere():
+    named = {
+        (page.name, first or second)
+        for page in published()
+        for first, second in VERSION.findall(page.read_text())
+    }
+    assert {name for name, version in named if version != __version__} == set()
+    assert {name for name, _ in named} >= {
+        "install.md",
+        "evidence.md",
+        "SECURITY.md",
+        "example-report.html",
+    }
+    assert re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.M)[0] == __version__
+
+
+def test_nothing_but_the_release_names_the_owner():
+    """scripts/release fills in REPOSITORY; documents name the variable."""
+    for page in published():
+        text = page.read_text()
+        assert not re.search(r"\bOWNER\b|<digest>|<this repository>", text), page.name
+        addresses = re.findall(r"(?:github\.com|ghcr\.io)/([\w$@{}./-]+)", text)
+        own = [
+            a
+            for a in addresses
+            if "mpctl" in a.lower() and not a.startswith(("$REPOSITORY", "@REPOSITORY@"))
+        ]
+        assert own == [], page.name
 
 
 def test_links_between_documents_lead_somewhere():
@@ -142,7 +192,7 @@ def test_the_image_is_built_on_a_digest_and_with_pinned_tools():
 def test_the_manifest_for_krew_has_what_krew_requires():
     """https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/; scripts/release fills in the names."""
     text = (ROOT / "deploy" / "krew.yaml").read_text()
-    names = {"VERSION": "0.4.0", "REPOSITORY": "owner/mpctl", "SHA256": "a" * 64}
+    names = {"VERSION": __version__, "REPOSITORY": "owner/mpctl", "SHA256": "a" * 64}
     assert set(re.findall(r"@([A-Z0-9]+)@", text.replace("@NAMES@", ""))) == set(names)
     for name, value in names.items():
         assert f"s|@{name}@|" in (ROOT / "scripts" / "release").read_text()
