@@ -134,7 +134,9 @@ class Build:
             into = into / path.name if target.endswith("/") and path.is_file() else into
             self._own(into.parent)
             if path.is_dir():
-                shutil.copytree(path, into, symlinks=True, dirs_exist_ok=True)
+                # A stage that was left is not written any more.
+                copy = os.link if path.is_relative_to(self.root.parent) else shutil.copy2
+                shutil.copytree(path, into, symlinks=True, dirs_exist_ok=True, copy_function=copy)
             else:
                 shutil.copyfile(path, into)
 

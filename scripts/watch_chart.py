@@ -1,8 +1,8 @@
-"""Writes the Helm chart of the watch; scripts/release runs ``python -m scripts.watch_chart IMAGE REPOSITORY FOLDER``.
+"""Writes the watch as a Helm chart and as a base for kustomize.
 
-deploy/chart has what a person reads and sets. The template of the objects is made here of what ``mpctl watch install``
-prints for placeholders, so that chart, base for kustomize and command have the same objects. The same commit gives the
-same archive.
+scripts/release runs ``python -m scripts.watch_chart IMAGE REPOSITORY FOLDER``. deploy/chart has what a person reads and
+sets. The template of the objects is made here of what ``mpctl watch install`` prints for placeholders, so that chart,
+base and command have the same objects. The same commit gives the same archive.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from mpctl import __version__
 from mpctl.app.environment_requests import WatchInstallRequest
-from mpctl.app.watch.install import name_of, objects
+from mpctl.app.watch.install import manifests, name_of, objects
 from mpctl.platform.kubernetes.access.rbac import Subject, to_yaml
 from mpctl.platform.kubernetes.api.names import SEALED
 
@@ -191,9 +191,11 @@ def archive(texts: dict[str, str]) -> bytes:
 
 
 def main(image: str, repository: str, folder: str) -> None:
-    """Write the archive into a folder."""
+    """Write the archive and the base into a folder."""
     path = Path(folder) / f"{NAME}-{__version__}.tgz"
     path.write_bytes(archive(files(repository, image)))
+    base = manifests(WatchInstallRequest(namespace=None, image="mpctl"))
+    path.with_name("watch.yaml").write_text(f"{base}\n", "utf-8")
 
 
 if __name__ == "__main__":

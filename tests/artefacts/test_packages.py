@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import resource
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,15 +14,17 @@ from .conftest import ROOT, SERVICE, run
 
 # Versions that the tests run with, which uv has in its cache.
 LOCKED = {"UV_CONSTRAINT": str(ROOT / "requirements" / "runtime.txt")}
-# Every module but those of extras: they run inside an engine, or the extra is named where they are used.
-IMPORT_ALL = """\
-import importlib, pkgutil, mpctl
-names = [m.name for m in pkgutil.walk_packages(mpctl.__path__, "mpctl.") if ".in_engine" not in m.name]
-for name in names:
-    if not name.startswith(EXTRAS):
-        importlib.import_module(name)
-print(len(names))
-"""
+# Where libraries of extras are used, each behind an error that names the extra, and what runs inside an engine.
+EXTRAS = (
+    "cloud/",
+    "evidence/",
+    "report/html.py",
+    "report/plots.py",
+    "lab/in_engine/",
+    "local/in_engine/",
+)
+CHAT_TEMPLATES = {"jinja2", "tokenizers"}  # `plan` on transcripts asks for them by name
+COPIED = {"stream"}  # next to the agent in the load pod
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +58,22 @@ def installed(file, uv, tmp_path_factory):
     return folder / "environment"
 
 
-@pytest.mark.parametrize("artefact", ["wheel", "sdist"])
-def test_a_package_is_installed_from_its_file_and_checks_and_changes_a_service(
-    artefact, release, tmp_path, request
+@pytest.mark.parametrize(
+    ("artefact", "program", "command", "result"),
+    [
+        ("wheel", "mpctl", "preflight", "answers-cut"),
+        ("sdist", "kubectl-mpctl", "render", '"method": "ngram"'),
+    ],
+)
+def test_a_package_is_installed_from_its_file_and_judges_and_changes_a_service(
+    artefact, program, command, result, release, tmp_path, request
 ):
     programs = request.getfixturevalue(artefact) / "bin"
-    assert run(programs / "mpctl", "--version", cwd=tmp_path).stdout == f"mpctl {release.version}\n"
+    version = run(programs / "mpctl", "--version", cwd=tmp_path).stdout
+    assert version == f"mpctl {release.version}\n"
     (tmp_path / "service.yaml").write_text(SERVICE)
-    change = ("-f", "service.yaml", "--spec", "ngram")
-    assert "no finding" in run(programs / "mpctl", "preflight", *change, cwd=tmp_path).stdout
-    rendered = run(programs / "kubectl-mpctl", "render", *change, cwd=tmp_path).stdout
-    assert rendered.replace(SERVICE, "") == rendered and '"method": "ngram"' in rendered
+    words = (command, "-f", "service.yaml", "--spec", "ngram")
+    assert result in run(programs / program, *words, cwd=tmp_path).stdout
 
 
 def test_the_sdist_installs_what_the_wheel_does(wheel, sdist):
@@ -76,10 +85,30 @@ def test_the_sdist_installs_what_the_wheel_does(wheel, sdist):
     assert files(wheel) == files(sdist)
 
 
-def test_everything_but_the_extras_imports_what_the_wheel_requires(wheel, tmp_path):
-    text = IMPORT_ALL.replace("EXTRAS", repr(()))
-    done = run(wheel / "bin" / "python", "-I", "-c", text, cwd=tmp_path)
-    assert int(done.stdout) > 300
+def test_only_the_extras_need_more_than_the_wheel_requires(wheel, tmp_path):
+    """Rollout, bench and rollback are elsewhere; imports inside functions count."""
+    needed = needs() - CHAT_TEMPLATES - COPIED
+    assert needed >= {"click", "httpx", "kubernetes", "numpy", "scipy", "websocket", "yaml"}
+    text = f"from importlib.util import find_spec\nprint(*(n for n in {sorted(needed)} if not find_spec(n)))"
+    assert run(wheel / "bin" / "python", "-I", "-c", text, cwd=tmp_path).stdout.split() == []
+
+
+def needs() -> set[str]:
+    """The packages that modules outside of EXTRAS import, anywhere in them."""
+    names: set[str] = set()
+    for path in (ROOT / "mpctl").rglob("*.py"):
+        if str(path.relative_to(ROOT / "mpctl")).startswith(EXTRAS):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Import(names=imported):
+                    names |= {alias.name for alias in imported}
+                case ast.ImportFrom(module=str(module), level=0):
+                    names.add(module)
+                case ast.Call(func=ast.Name("import_module"), args=[ast.Constant(str(module))]):
+                    names.add(module)
+    tops = {name.partition(".")[0] for name in names}
+    return tops - set(sys.stdlib_module_names) - {"mpctl"}
 
 
 def test_a_plan_without_installing_answers_within_ten_seconds_of_cpu(release, wheel, uv, tmp_path):

@@ -132,10 +132,10 @@ def test_helm_installs_the_watch_and_removes_it(cluster, helm, namespace, mpctl,
 
 
 def test_kustomize_makes_of_the_base_what_watch_install_prints(cluster, mpctl, tmp_path):
-    """scripts/release writes the base with the image `mpctl`."""
+    """The base of a release has the image `mpctl`."""
     base, image = tmp_path / "base", "registry.example.com/mpctl"
     base.mkdir()
-    (base / "watch.yaml").write_text(mpctl("watch", "install", "-A", "--image", "mpctl").stdout)
+    watch_chart.main("mpctl", "acme/mpctl", str(base))
     replaced = {"name": "mpctl", "newName": image, "digest": f"sha256:{'a' * 64}"}
     (base / "kustomization.yaml").write_text(
         yaml.safe_dump({"resources": ["watch.yaml"], "images": [replaced]})
