@@ -85,6 +85,6 @@ def open_cloud(cluster: Cluster, *, profile: str | None) -> Cloud:
     except ImportError as error:
         raise MpctlError(
             f"{cluster.short} needs {error.name}, which is not installed",
-            hint="pip install '.[cloud]' in the checkout of mpctl",
+            hint="pip install 'mpctl[cloud]'",
         ) from error
     return Gke(cluster)

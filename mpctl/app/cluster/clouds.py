@@ -30,7 +30,7 @@ def kubeconfig(request: ConnectRequest) -> str:
         "command": "mpctl",
         "args": ["credential", cluster.short],
         "interactiveMode": "Never",
-        "installHint": "mpctl is not on PATH: pip install '.[cloud]' in its checkout",
+        "installHint": "mpctl is not on PATH: install it with its extra cloud",
     }
     if request.profile:
         plugin["env"] = [{"name": "AWS_PROFILE", "value": request.profile}]

@@ -24,7 +24,7 @@ def _html(measured: MeasuredReport) -> str:
     except ImportError as error:
         raise MpctlError(
             f"the HTML report needs {error.name}, which is not installed",
-            hint="pip install '.[report]' in the checkout of mpctl; the other formats need nothing more",
+            hint="pip install 'mpctl[report]'; the other formats need nothing more",
         ) from error
     return html_report(measured.report)
 

@@ -48,4 +48,4 @@ def test_a_cloud_without_its_library_says_what_to_install(
     with pytest.raises(MpctlError) as error:
         open_cloud(parse_cluster(cluster), profile=None)
     assert error.value.message.startswith(f"{cluster} needs {library}")
-    assert (error.value.hint or "").startswith("pip install '.[cloud]'")
+    assert (error.value.hint or "").startswith("pip install 'mpctl[cloud]'")

@@ -70,7 +70,7 @@ def test_html_without_its_libraries_says_what_to_install(cli, run_file, monkeypa
         1,
         "error: the HTML report needs jinja2, which is not installed",
     )
-    assert hint.startswith("hint: pip install '.[report]' in the checkout")
+    assert hint.startswith("hint: pip install 'mpctl[report]'; the other")
 
 
 @pytest.mark.parametrize("output", ["yaml", "wide"])
