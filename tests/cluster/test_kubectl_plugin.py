@@ -107,27 +107,23 @@ def test_helm_installs_the_watch_and_removes_it(cluster, helm, namespace, mpctl,
     sets = [word for value in values for word in ("--set", value)]
     notes = run("install", "watch", str(chart), "--create-namespace", *sets)
     assert f"kubectl get speculationstatus -n {namespace.name}" in notes
-    words = ("--home", home, "--image", "mpctl", "--without", "podmonitor")
-    printed = yaml.safe_load_all(mpctl("watch", "install", *words).stdout)
-    names = [
-        (record["kind"], record["metadata"]["name"], record["metadata"].get("namespace", ""))
-        for record in printed
+    words = ("-n", namespace.name, "--home", home, "--image", "mpctl", "--without", "podmonitor")
+    printed = [
+        record
+        for record in yaml.safe_load_all(mpctl("watch", "install", *words).stdout)
         if record["kind"] not in ("CustomResourceDefinition", "Namespace")
     ]
-    assert len(names) > 10
+    assert len(printed) > 10
+    objects = tmp_path / "objects.yaml"
+    objects.write_text(yaml.safe_dump_all(printed))
 
     def present():
-        return [
-            name
-            for name in names
-            if cluster.kubectl(
-                "get", *name[:2], "-n", name[2] or home, "--ignore-not-found", "-o", "name"
-            )
-        ]
+        listed = cluster.kubectl("get", "-f", str(objects), "--ignore-not-found", "-o", "name")
+        return len(listed.split())
 
-    assert present() == names
+    assert present() == len(printed)
     run("uninstall", "watch", "--wait")
-    assert present() == []
+    assert present() == 0
     cluster.kubectl("delete", "namespace", home, "--wait=false")
 
 
