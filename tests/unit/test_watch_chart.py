@@ -31,7 +31,7 @@ def helm_run(helm, chart, tmp_path):
         file = tmp_path / "values.json"
         file.write_text(json.dumps(values))
         names = ("watch", chart) if command == "template" else (chart,)
-        options = ("-n", home, "-f", file, "--kube-version", "v1.36.0")
+        options = ("-n", home, "-f", file)
         return subprocess.run(
             [helm, command, *names, *options], capture_output=True, text=True, check=False
         )
