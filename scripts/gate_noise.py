@@ -1,6 +1,6 @@
 """The gate's speed rules in NumPy, thousands of simulated measurements at a time, for ``scripts/gate-table``.
 
-It repeats the rules on time per token, throughput, TPOT, E2E and TTFT and the stop for futility, for the plan that is
+It repeats the rules on time per token, TPOT, E2E and TTFT and the stop for futility, for the plan that is
 the default for a block's size and one cell; no request fails. The gate itself takes a hundred times as long;
 ``scripts/gate-table --check`` compares both, measurement by measurement.
 """
@@ -33,7 +33,6 @@ BEFORE = 56  # requests before the rounds, as many as let the rule errors pass a
 POLICY = Policy()
 LIMITS = {  # of ratios their logarithms
     "time": math.log(POLICY.max_time_per_token_ratio),
-    "throughput": -math.log(POLICY.min_throughput_ratio),
     "tpot": math.log(POLICY.max_tpot_ratio),
     "ttft": math.log(POLICY.max_ttft_ratio),
     "e2e": math.log(POLICY.max_e2e_ratio),
@@ -90,7 +89,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 @dataclass(frozen=True)
 class Estimator:
     """``stall``: how many times its partner's time a request may take, 0 for any; ``trim``: of the rounds, of block
-    means and of ``trim_time`` the time per token; ``logs``: throughput, TPOT and TTFT as mean logarithms of prompts'
+    means and of ``trim_time`` the time per token; ``logs``: E2E, TPOT and TTFT as mean logarithms of prompts'
     ratios; ``checked``: a rule passes only with the figure of all requests and rounds."""
 
     stall: float = STALL
@@ -260,17 +259,16 @@ def figures(
 
     rounded = {
         "time": np.log(e2e[1] / e2e[0]).mean(2),
-        "throughput": ratio(e2e),
+        "e2e": ratio(e2e),
         "tpot": ratio(later),
-    }
-    rounded |= {
         "ttft": ratio(first),
         "ttft_ms": (first[1] - first[0]).mean(2),
-        "e2e": rounded["throughput"],
     }
-    every = {"time": np.log(whole[1] / whole[0]).mean((1, 2)), "e2e": pooled(whole[0], whole[1])}
-    every |= {"tpot": pooled(base[1], cand[1]), "ttft": pooled(base[0], cand[0])}
-    every |= {"throughput": every["e2e"] + excess(*whole, before, tokens)}
+    every = {"time": np.log(whole[1] / whole[0]).mean((1, 2)), "tpot": pooled(base[1], cand[1])}
+    every |= {
+        "e2e": pooled(*whole) + excess(*whole, before, tokens),
+        "ttft": pooled(base[0], cand[0]),
+    }
     if level:
         every["e2e"] = np.maximum(every["e2e"], sums_bound(*e2e, SUMS_LEVEL * level))
     return rounded, every | {"ttft_ms": skewed(base[0], cand[0], level)}

@@ -135,11 +135,11 @@ def verdicts(make: Make) -> Callable[[int], str]:
 
 
 def decisive(verdict: Verdict) -> set[str]:
-    """The rules that failed, else those without data, else those that are open."""
+    """The rules that failed, else those without data, else that arms cannot be compared, else those that are open."""
     for outcome in (Outcome.FAIL, Outcome.MISSING, Outcome.UNDECIDED):
         names = {result.rule for result in verdict.rules if result.outcome is outcome}
         if names and verdict.outcome is not Outcome.PROMOTE:
-            return names
+            return names & {"comparable"} or names
     return set()
 
 
@@ -524,7 +524,14 @@ def sampled(kind: Truth) -> Make:
 
     def make(seed: int) -> Run:
         blocks = changed(blocks_of(kind, seed), sample=lambda s: replace(s, text_digest="other"))
-        return run_of(replace(block, cell=replace(block.cell, temperature=0.7)) for block in blocks)
+        return run_of(
+            replace(
+                block,
+                cell=replace(block.cell, temperature=0.7),
+                id_count=block.output_tokens,
+            )
+            for block in blocks
+        )
 
     return make
 
@@ -578,13 +585,35 @@ def shorter(rng: random.Random, count: int) -> float:
     return 0.6 * count if rng.random() < 0.4 else count
 
 
-def overcounted(kind: Truth) -> Make:
-    """Usage records and counters of 20 % more tokens, at temperature 0.7, where the arms take turns."""
+def overcounted(kind: Truth, *, ids: bool = True) -> Make:
+    """Usage records and counters of 20 % more tokens, at temperature 0.7, where the arms take turns; ``ids``: the
+    engines give token ids."""
 
     def make(seed: int) -> Run:
         run = with_answers(kind, lambda _, count: count)(seed)
         blocks = more_tokens([block for block in run.blocks if block.repeat < TURNS])
+        if not ids:
+            blocks = [replace(block, id_count=None) for block in blocks]
         return replace(run, blocks=tuple(blocks), placement=Placement.TURNS, planned=TURNS)
+
+    return make
+
+
+def hanging(share: float, times: float) -> Make:
+    """This share of the candidate's requests fails, after so many times the usual time; the others take 0.8x."""
+
+    def of(block: Block, rng: random.Random) -> Block:
+        fails = [block.arm == CANDIDATE and rng.random() < share for _ in block.samples]
+        samples = tuple(failed(s) if f else s for s, f in zip(block.samples, fails, strict=True))
+        seconds = block.duration_s * (1 + sum(fails) * (times - 1) / len(samples))
+        done = replace(block, samples=samples, duration_s=seconds)
+        counted = replace(block.window, generation_tokens=float(done.output_tokens))
+        return replace(done, window=counted)
+
+    def make(seed: int) -> Run:
+        rng = random.Random(seed)
+        blocks = [of(block, rng) for block in blocks_of(truth(), seed)]
+        return run_of(blocks, bursts={"simulated": Burst(requests=MOST_BEFORE)})
 
     return make
 
@@ -683,7 +712,6 @@ def reset_counters(_: int) -> str:
 
 STRICT = Policy(
     max_pod_gap=0.0,
-    min_throughput_ratio=1.0,
     max_tpot_ratio=1.0,
     max_e2e_ratio=1.0,
     max_ttft_ratio=1.0,
@@ -873,6 +901,12 @@ TRICKS = (
     Trick("S2", "0.5 % fail on both arms", "-", verdicts(failing(0.005, 0.005))),
     Trick(
         "S2",
+        "2 % fail on the candidate alone, after 20 times the time; none before the rounds, 0.8x",
+        "-",
+        verdicts(hanging(0.02, 20.0)),
+    ),
+    Trick(
+        "S2",
         "15 % of greedy texts differ, engines without token ids",
         "promoted 44 %",
         verdicts(other_texts(0.15)),
@@ -998,6 +1032,12 @@ TRICKS = (
         "temperature 0.7, no gain, usage and counters of 20 % more tokens, GPU, in turns",
         "promoted",
         verdicts(overcounted(truth(tpot=1.0, prompts=16, **GPU))),
+    ),
+    Trick(
+        "T6",
+        "the same, engines without token ids",
+        "promoted",
+        verdicts(overcounted(truth(tpot=1.0, prompts=16, **GPU), ids=False)),
     ),
     Trick(
         "T6",

@@ -114,9 +114,9 @@ class CliContext:
 
         return open_named_in(self.place, self.terminal, file, name)
 
-    def again(self, repeats: int | None) -> str:
+    def again(self, repeats: int) -> str:
         """The command line of this call with another number of rounds; empty for a command that plans none."""
-        if repeats is None or not {"rollout", "bench"} & set(self.arguments):
+        if not {"rollout", "bench"} & set(self.arguments):
             return ""
         from mpctl.manifest import redacted
 

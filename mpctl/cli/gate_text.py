@@ -10,6 +10,7 @@ from mpctl.app.inspect.measured import Explanation, explain_policy, explain_run
 from mpctl.app.inspect_requests import ExplainRequest
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns, page_width, paragraph
+from mpctl.gate.advice import MoreData, more_to_decide
 from mpctl.gate.assess import describe_rules
 from mpctl.gate.policy import Policy
 from mpctl.json_types import Json
@@ -88,7 +89,8 @@ def _sections(policy: Policy) -> Iterator[str]:
 
 def _emit_run(context: CliContext, explanation: Explanation) -> None:
     verdict = explanation.verdict
-    decision_hint = deciding(explanation.run, verdict)
+    needed = more_to_decide(explanation.analysis, verdict)
+    decision_hint = deciding(explanation.run, needed)
     context.emit(
         "GateVerdict",
         record=lambda: {
@@ -98,26 +100,21 @@ def _emit_run(context: CliContext, explanation: Explanation) -> None:
             }
         },
         names=lambda: [verdict.outcome.value],
-        table=lambda _wide: "\n".join(_explained(explanation, decision_hint)),
+        table=lambda _wide: "\n".join(_explained(explanation, needed, decision_hint)),
     )
 
 
-def _explained(explanation: Explanation, decision_hint: Deciding | None) -> Iterator[str]:
+def _explained(
+    explanation: Explanation, needed: MoreData | None, decision_hint: Deciding | None
+) -> Iterator[str]:
     verdict = explanation.verdict
     yield columns(gate_rows(verdict))
     yield paragraph(
         f"\n{verdict.outcome.value}" + (f": {verdict.summary}" if verdict.summary else "")
     )
-    for cell in verdict.cells:
-        if cell.needed:
-            took = (
-                f", about {formatting.duration(cell.needed_s)} at the present rate"
-                if cell.needed_s
-                else ""
-            )
-            yield paragraph(
-                f"{cell.cell.label}: about {cell.needed} more prompts would decide{took}", "", "  "
-            )
+    if needed is not None:
+        took = formatting.duration(needed.seconds)
+        yield f"about {needed.requests} more prompts would decide, about {took} at the present rate"
     if decision_hint is not None:
         yield paragraph(f"to decide: {decision_hint.text}", "", "  ")
     for comparison, part in zip(

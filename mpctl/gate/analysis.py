@@ -6,8 +6,8 @@ Each bound has an error of its own: of the gain the policy's ``gain``, of other 
 all that reject its ``loss``, divided by the number of cells, because one rejected cell is enough. With several cells
 the gain is shown once, for the service, and every cell must be no worse: asking each of eight cells for a gain of its
 own promotes a candidate that is 20 % faster everywhere in 4 of 10 measurements. Gate-keeping asks for both without more
-error: the gain over all cells at the full level, and in each cell that throughput, TPOT, TTFT and queue wait are within
-their limits, each at the full level, too.
+error: the gain over all cells at the full level, and in each cell that TPOT, E2E, TTFT and queue wait are within their
+limits, each at the full level, too.
 """
 
 from __future__ import annotations
@@ -127,6 +127,10 @@ class Figure:
         make = ratio_interval if self.ratio else mean_interval
         return self.allowed(make(self.values, self.stage, self.trim, self.correlated))
 
+    def distance(self, value: float, limit: float) -> float:
+        """Return how far a value is above a limit, of ratios in logarithms."""
+        return math.log(value / limit) if self.ratio and limit > 0 else value - limit
+
     def allowed(self, interval: Interval) -> Interval:
         """The interval with the allowance: a drift moves both bounds outwards, a constant difference between two
         engines is an error of its own beside that of the rounds."""
@@ -164,19 +168,14 @@ def measure_figures(
     throughput, time = cut.throughput_logs(), cut.time_per_token_logs()
     figures = {
         "throughput_ratio": Figure(
-            tuple(throughput.values()),
-            True,
-            stages.higher,
-            TRIM,
-            _with_stalls(steady, burst or Burst()),
-            rounds=tuple(throughput),
+            tuple(throughput.values()), True, stages.higher, TRIM, rounds=tuple(throughput)
         ),
         "time_per_token_ratio": Figure(
             tuple(time.values()), True, stages.gain, with_stalls=mean, rounds=tuple(time)
         ),
         "length_ratio": Figure(tuple(pairing.length_logs()), True, stages.both),
         "tpot": _trimmed_ratio(cut.times("tpot_ms"), steady.times("tpot_ms"), stages),
-        "e2e": _whole_requests(cut, steady, stages),
+        "e2e": _whole_requests(cut, steady, stages, burst or Burst()),
     }
     for name in ("tokens_per_step", "first_acceptance"):
         figures[name] = Figure(tuple(pairing.of_windows(name)), False, stages.higher)
@@ -201,13 +200,14 @@ def measure_figures(
 
 
 def _with_stalls(pairing: Pairing, burst: Burst) -> float | None:
-    """The throughput ratio with every stall, and with as many more of them on the candidate as the requests sent so far
-    do not rule out, each as slow as those seen: 5 % of prompts that take ten times as long were missed in most
-    measurements by the ratio of the sums. None of a rate, whose requests decide how long a block takes."""
+    """The time of the machine per token, candidate over baseline, with every stall, and with as many more of them on
+    the candidate as the requests sent so far do not rule out, each as slow as those seen: 5 % of prompts that take ten
+    times as long were missed in most measurements by the ratio of the sums. At a rate, whose requests decide how long a
+    block takes, the ratio of the sums alone."""
     ratio, slowness = pairing.pooled_throughput_ratio, pairing.stalls()
     every = (*slowness, *burst.stalls)
     if ratio is None or not every or any(r.baseline.cell.rate is not None for r in pairing.rounds):
-        return ratio
+        return 1.0 / ratio if ratio else None
     count, prompts = len(every), sum(len(r.pairs) for r in pairing.rounds)
     most = (
         share_interval(
@@ -216,7 +216,7 @@ def _with_stalls(pairing: Pairing, burst: Burst) -> float | None:
         or 1.0
     )
     observed = 1.0 + math.fsum(times - 1.0 for times in slowness) / prompts
-    return ratio * observed / (1.0 + most * (math.fsum(every) / count - 1.0))
+    return (1.0 + most * (math.fsum(every) / count - 1.0)) / observed / ratio
 
 
 def _skewed_difference(
@@ -253,18 +253,18 @@ def _trimmed_ratio(
     return Figure(tuple(_logs(times)), True, stages.lower, TRIM, cand / base if base else None)
 
 
-def _whole_requests(cut: Pairing, steady: Pairing, stages: Stages) -> Figure:
-    """The time of a whole request. It passes only with the upper bound of the ratio of the sums of both arms' times,
-    since a mean of ratios hides long answers that take longer behind short ones that are much faster. Of several cells,
-    whose rounds are few, only the ratio of the sums is asked."""
+def _whole_requests(cut: Pairing, steady: Pairing, stages: Stages, burst: Burst) -> Figure:
+    """The time of a whole request. It passes only with the time of the machine and with the upper bound of the ratio of
+    the sums of both arms' times, since a mean of ratios hides stalls, failed requests that take long, and long answers
+    that take longer behind short ones that are much faster. Of several cells, whose rounds are few, only the ratio of
+    the sums is asked."""
     times, raw = (list(pairing.request_times().values()) for pairing in (cut, steady))
     figure = _trimmed_ratio(times, raw, stages)
     level = stages.lower.level_of(stages.lower.above)
     base, cand = [b for b, _ in times], [c for _, c in times]
     sums = quotient_interval(cand, base, SUMS_LEVEL * level) if level and stages.alone else None
-    if sums is None:
-        return figure
-    return replace(figure, with_stalls=max(figure.with_stalls or 0.0, sums.high or 0.0))
+    bounds = (figure.with_stalls, _with_stalls(steady, burst), sums.high if sums else None)
+    return replace(figure, with_stalls=max((b for b in bounds if b), default=None))
 
 
 def _logs(times: list[tuple[float, float]]) -> list[float]:
@@ -426,6 +426,15 @@ class Comparison:
     def time_per_token_ratio(self) -> Interval | None:
         """Time per output token of whole requests, candidate over baseline, paired by prompt. Below 1 is better."""
         return self.intervals.get("time_per_token_ratio")
+
+    @property
+    def failed_alone(self) -> tuple[int, int]:
+        """Requests that the candidate alone failed, and that the baseline alone failed, the burst included."""
+        burst = self.burst
+        return (
+            self.newly_failed + burst.newly_failed,
+            self.newly_answered + burst.newly_answered,
+        )
 
     @property
     def rounds(self) -> int:

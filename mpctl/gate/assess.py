@@ -3,7 +3,7 @@
 Rules are joint: TPOT may improve while throughput falls and requests queue (published raw data holds such a cell: TPOT
 1.60x better, throughput 0.60x, because the draft took the KV cache), so no single figure promotes. A rule without data
 leaves the verdict undecided and never passes; one failed rule outweighs any number of missing ones, except that no
-figure of speed rejects while the rule *caches* has no data.
+figure of speed rejects while the rule *comparable* has no data.
 """
 
 from __future__ import annotations
@@ -121,7 +121,9 @@ def _chances_of_cell(
     promoted, rejected = 1.0, 0.0
     for result in verdict.rules:
         rule = rule_named(result.rule)
-        if result.outcome is Outcome.MISSING:
+        if result.outcome is Outcome.MISSING or (
+            result.outcome is Outcome.UNDECIDED and rule is not None and rule.guards_speed
+        ):
             promoted = 0.0
         elif (
             rule is not None

@@ -37,9 +37,6 @@ class RuleResult:
     interval: Interval | None = None
     n: int = 0  # requests per arm
     unit: str = ""  # of value and limit, see mpctl.formatting.in_unit
-    needed: int | None = (
-        None  # requests per arm that would probably decide, None where they are unknown or no help
-    )
     rule: str = ""
 
 

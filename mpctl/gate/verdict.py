@@ -17,8 +17,7 @@ _ABOUT_ANSWERS = frozenset(rule.name for rule in RULES if rule.about_answers)
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """The verdict on a cell. ``needed`` and the fields after it are None where more requests may not decide, as when a
-    figure is missing or too close to its limit."""
+    """The verdict on a cell."""
 
     cell: Cell
     share: float  # of the traffic, 0..1
@@ -26,9 +25,6 @@ class CellVerdict:
     rules: tuple[RuleResult, ...]
     throughput_ratio: float | None = None
     sentence: str = ""  # why it was rejected although a figure looks good
-    needed: int | None = None  # requests per arm that would probably decide
-    needed_s: float | None = None  # their time at the present rate, for both arms
-    repeats: int | None = None  # rounds of a new measurement that they amount to
     advice: str = ""  # what to do with the class, of a variant
 
     @property
@@ -90,26 +86,10 @@ class Verdict:
             *(f"{c.cell.label}: {_first(c.reasons)}" for c in deciding if c.reasons),
         )
 
-    @property
-    def needed(self) -> int | None:
-        """Requests per arm that the slowest cell probably needs; None where a cell may need more than requests."""
-        return _most([c.needed for c in self.cells if c.outcome is Outcome.UNDECIDED])
-
-    @property
-    def repeats(self) -> int | None:
-        """Rounds of a new measurement that would probably decide; None where no number of them may."""
-        return _most([c.repeats for c in self.cells if c.outcome is Outcome.UNDECIDED])
-
-    @property
-    def needed_s(self) -> float | None:
-        """Time of the requests still needed, all cells one after the other."""
-        times = [c.needed_s for c in self.cells if c.needed_s is not None]
-        return math.fsum(times) if times and self.needed is not None else None
-
 
 def judge_cell(case: Case, results: tuple[RuleResult, ...]) -> CellVerdict:
-    """A rule that fails rejects; otherwise any that cannot be judged leaves it undecided. Arms whose caches help them
-    unequally are judged by their answers alone."""
+    """A rule that fails rejects; otherwise any that cannot be judged leaves it undecided. Arms that may not be compared
+    are judged by their answers alone."""
     outcomes = {r.outcome for r in results}
     c = case.comparison
     unequal = any(map(distorts_speed, results))
@@ -120,13 +100,6 @@ def judge_cell(case: Case, results: tuple[RuleResult, ...]) -> CellVerdict:
         outcome = Outcome.UNDECIDED
     else:
         outcome = Outcome.PROMOTE
-    more_would_decide = outcome is Outcome.UNDECIDED and Outcome.MISSING not in outcomes
-    needed = (
-        _most([r.needed for r in results if r.outcome is Outcome.UNDECIDED])
-        if more_would_decide
-        else None
-    )
-    seconds = needed / c.round_requests * c.round_seconds if needed and c.round_requests else None
     return CellVerdict(
         cell=c.cell,
         share=_share(case.analysis, c),
@@ -134,11 +107,6 @@ def judge_cell(case: Case, results: tuple[RuleResult, ...]) -> CellVerdict:
         rules=results,
         throughput_ratio=c.throughput_ratio.value if c.throughput_ratio else None,
         sentence=_trap(case) if outcome is Outcome.REJECT else "",
-        needed=needed,
-        needed_s=seconds,
-        repeats=c.rounds + math.ceil(needed / c.round_requests)
-        if needed and c.round_requests
-        else None,
     )
 
 
@@ -152,7 +120,7 @@ def distorts_speed(result: RuleResult) -> bool:
 def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
     """Promote when the rejected share of the traffic is within the policy and every other cell is promoted. No share
     excuses failed or different answers."""
-    crossovers = _crossovers(cells)
+    crossovers = _crossovers(analysis)
     if not cells:
         return Verdict(Outcome.UNDECIDED, (), "nothing was measured")
     allowed = analysis.policy.max_rejected_share + 1e-9
@@ -204,12 +172,6 @@ def _weigh_losers(cells: tuple[CellVerdict, ...], analysis: Analysis) -> tuple[O
     ) else Outcome.UNDECIDED, f"{text} (below 1.00x)"
 
 
-def _most(counts: list[int | None]) -> int | None:
-    """The largest; None where one is not known."""
-    present = [count for count in counts if count is not None]
-    return max(present) if present and len(present) == len(counts) else None
-
-
 def _first(reasons: tuple[str, ...]) -> str:
     further = len(reasons) - 1
     return reasons[0] + (f" (and {further} more)" if further else "")
@@ -246,11 +208,11 @@ def _summary(cells: tuple[CellVerdict, ...], crossovers: tuple[Crossover, ...]) 
     return "; ".join(parts)
 
 
-def _crossovers(cells: tuple[CellVerdict, ...]) -> tuple[Crossover, ...]:
+def _crossovers(analysis: Analysis) -> tuple[Crossover, ...]:
     """Find crossovers between cells whose intervals lie on either side of 1; the cells between are undecided."""
     groups: dict[tuple[str, float], list[tuple[int, float]]] = {}
-    for c in cells:
-        ratio = next((r.interval for r in c.rules if r.rule == "throughput"), None)
+    for c in analysis.cells:
+        ratio = c.throughput_ratio
         if (
             c.cell.rate is None
             and ratio is not None

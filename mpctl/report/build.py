@@ -15,6 +15,7 @@ from mpctl.experiment.pairing import MUCH
 from mpctl.experiment.run import ArmConditions, Run
 from mpctl.experiment.users import Placement
 from mpctl.experiment.workload import WARM_UP
+from mpctl.gate.advice import MoreData, more_to_decide
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.decomposition import Decomposition
 from mpctl.gate.rule import Outcome
@@ -27,12 +28,12 @@ from mpctl.stats.sequential import MOST_LOOKS
 _PORTS = {BASELINE: 8000, CANDIDATE: 8001}
 
 
-def deciding(run: Run, verdict: Verdict, command: str = "") -> Deciding | None:
+def deciding(run: Run, needed: MoreData | None, command: str = "") -> Deciding | None:
     """Return the measurement that would probably decide an undecided one: ``command`` with more rounds, by default a
     bench of two engines; None where the verdict stands or no number of rounds may decide."""
-    repeats = verdict.repeats
-    if verdict.outcome is not Outcome.UNDECIDED or repeats is None or repeats > MOST_LOOKS:
+    if needed is None or needed.repeats > MOST_LOOKS:
         return None
+    repeats = needed.repeats
     arms = [arm for arm in _PORTS if arm in run.arms]
     lacking = tuple(
         f"{name} takes {count} distinct prompts and has {run.prompts[name].count}: add some with --prompts {name}=FILE"
@@ -113,6 +114,7 @@ def build_report(
     price = () if price_per_hour is None else (price_text(analysis.cells, price_per_hour),)
     judged = {v.cell: v for v in verdict.cells}
     cells = tuple(_cell(run, comparison, judged[comparison.cell]) for comparison in analysis.cells)
+    needed = more_to_decide(analysis, verdict)
     baseline, candidate = _conditions(run, BASELINE), _conditions(run, CANDIDATE)
     return Report(
         run=run.id,
@@ -121,7 +123,7 @@ def build_report(
         mpctl_version=run.mpctl_version,
         service=service or candidate.model or baseline.model or run.id,
         verdict=verdict,
-        sentence=_sentence(verdict, cells, candidate.spec),
+        sentence=_sentence(verdict, cells, candidate.spec, needed),
         reasons=_reasons(verdict),
         crossovers=tuple(
             f"{c.traffic}: speculation pays up to {c.pays} requests at once and no longer at {c.costs}; "
@@ -135,7 +137,7 @@ def build_report(
         client=run.calibration,
         policy=analysis.policy,
         notes=(*_notes(run, analysis), *price),
-        deciding=deciding(run, verdict),
+        deciding=deciding(run, needed),
     )
 
 
@@ -192,7 +194,9 @@ def _conditions(run: Run, arm: str) -> ArmConditions:
     return replace(conditions, argv=redacted(conditions.argv))
 
 
-def _sentence(verdict: Verdict, cells: Sequence[CellReport], spec: str) -> str:
+def _sentence(
+    verdict: Verdict, cells: Sequence[CellReport], spec: str, needed: MoreData | None
+) -> str:
     """Return the verdict in one sentence that stands alone."""
     what = spec or "the candidate"
     if len(cells) != 1:
@@ -210,16 +214,11 @@ def _sentence(verdict: Verdict, cells: Sequence[CellReport], spec: str) -> str:
         case Outcome.REJECT:
             return f"{what} is rejected for {traffic}: {verdict.cells[0].reasons[0]}"
         case _:
-            return f"Undecided whether {what} pays for {traffic}{_wanted(verdict)}"
-
-
-def _wanted(verdict: Verdict) -> str:
-    if verdict.needed is None:
-        return ""
-    took = (
-        f", about {formatting.duration(verdict.needed_s)}" if verdict.needed_s is not None else ""
-    )
-    return f"; about {formatting.count(verdict.needed)} more requests per arm would decide{took}"
+            wanted = needed and (
+                f"; about {formatting.count(needed.requests)} more requests per arm would decide, about "
+                f"{formatting.duration(needed.seconds)}"
+            )
+            return f"Undecided whether {what} pays for {traffic}{wanted or ''}"
 
 
 def _reasons(verdict: Verdict) -> tuple[str, ...]:

@@ -204,7 +204,7 @@ class Measurement:
             f"{records.id}/{block_name(cell, arm, repeat)}",
         )
         try:
-            sent = self.engines.send(arm, prompts, cell, key=key, ids=wants_ids)
+            sent = self.engines.send(arm, prompts, cell, key=key, ids=wants_ids or not cell.greedy)
             block = sent.block(cell, arm=arm, repeat=repeat, prompts=prompts)
         except (BlockError, CounterError) as error:
             raise MpctlError(

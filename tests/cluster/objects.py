@@ -19,7 +19,6 @@ spec:
 # A gate's policy with which how busy the machine is decides nothing.
 ANY_SPEED = """\
 max_time_per_token_ratio: 1000
-min_throughput_ratio: 0.001
 max_tpot_ratio: 1000
 max_e2e_ratio: 1000
 max_ttft_ratio: 1000

@@ -89,7 +89,7 @@ def test_a_real_engine_is_measured_promoted_and_rolled_back_exactly(
     (cell,) = report["cells"]
     rules = {rule["rule"]: rule for rule in cell["rules"]}
     assert (
-        rules["tokens"]["outcome"] == rules["outputs"]["outcome"] == "pass"
+        rules["comparable"]["outcome"] == rules["outputs"]["outcome"] == "pass"
     )  # the client's figures are the engine's
     assert rules["tokens per step"]["value"] > 1.5  # an edit repeats most of its prompt
     assert namespace.jobs_made() == 1
@@ -135,4 +135,4 @@ def test_users_of_a_real_engine_lose_nothing_while_copies_beside_it_are_measured
     ]
     (cell,) = report["cells"]
     outcomes = {rule["rule"]: rule["outcome"] for rule in cell["rules"]}
-    assert outcomes["tokens"] == "pass"  # users are on none of the copies
+    assert outcomes["comparable"] == "pass"  # users are on none of the copies

@@ -49,7 +49,7 @@ def test_a_slower_candidate_is_rejected_and_the_service_is_unchanged(mpctl):
     before = mpctl.live_text()
     own = ("--policy", mpctl.policy("{}"), "--requests", "4", "--max-tokens", "12")
     done = mpctl("rollout", "--spec", "ngram", *own, code=5)
-    assert "throughput" in done.stderr
+    assert "E2E" in done.stderr
     assert mpctl.live_text() == before
     assert len(mpctl.engines()) == 1
     assert mpctl.json("history")["operations"][0]["ending"] == "rejected"

@@ -6,7 +6,6 @@ import json
 import psutil
 import pytest
 
-from tests.local.conftest import LAX
 from tests.local.unchanged import unchanged, wait_for
 
 ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", "--max-tokens", "24")
@@ -38,7 +37,7 @@ def test_an_engine_without_a_supervisor_is_reported_and_adopted(up, repair):
     if repair == "up":
         assert "is already up" in up("local", "up", "-f", str(up.manifest())).stderr
     else:
-        up(*ROLLOUT, "--keep-baseline", "--policy", lax_policy(up))
+        up(*ROLLOUT, "--keep-baseline", "--policy", up.policy())
     assert engine.pid in [p.pid for p in up.engines()], "adopted, not started again"
     record = up.json("status")
     assert record["items"][0]["status"]["state"] == "Ready"
@@ -67,7 +66,3 @@ def test_down_orphans_stops_an_engine_without_a_supervisor(up):
     assert f"(pid {engine.pid})" in done.stderr
     assert not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE
     assert up.processes() == []
-
-
-def lax_policy(mpctl):
-    return mpctl.policy(f"{LAX}min_compared: 1\n")

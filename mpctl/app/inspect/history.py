@@ -16,7 +16,7 @@ from mpctl.rollout.operation import Operation, operations
 from mpctl.rollout.revision import Revision, spec_text
 from mpctl.rollout.steps.measure import verdict_of
 
-RATIOS = ("throughput", "time per token")  # rules of the gate
+RATIOS = ("throughput", "time per token")
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,16 @@ def measured_ratios(operation: Operation) -> tuple[MeasuredRatio, ...]:
         verdict = verdict_of(operation)
     except MpctlError:
         return ()
+    throughput, time = RATIOS
+    figures = {
+        throughput: [c.throughput_ratio for c in verdict.cells] if verdict else [],
+        time: [r.value for r in verdict.rules if r.rule == time] if verdict else [],
+    }
     ratios = []
-    for rule in RATIOS:
-        values = (
-            [r.value for r in verdict.rules if r.rule == rule and r.value is not None]
-            if verdict
-            else []
-        )
+    for name, every in figures.items():
+        values = [value for value in every if value is not None]
         if values:
-            ratios.append(MeasuredRatio(rule, (min(values), max(values)), len(values)))
+            ratios.append(MeasuredRatio(name, (min(values), max(values)), len(values)))
     return tuple(ratios)
 
 

@@ -9,6 +9,7 @@ from mpctl.app.change.change import unified
 from mpctl.app.session.base import Session, who
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.experiment.run import Run
+from mpctl.gate.advice import MoreData, more_to_decide
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.rule import Outcome as GateOutcome
 from mpctl.gate.verdict import Verdict
@@ -54,6 +55,7 @@ class OperationOutcome(commands.OnService):
         None  # what runs after a rollback, read from the live service
     )
     run: Run | None = None  # what was measured
+    needed: MoreData | None = None  # what would probably decide an undecided verdict
 
     @classmethod
     def nothing_to_do(cls, session: Session, note: str) -> OperationOutcome:
@@ -145,7 +147,10 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Opera
         run = records_of(context, operation).judged()
         analysis = Analysis.of(run, operation.plan.policy)
         cells, figures, verdict = analysis.cells, figures_of(analysis), verdict_of(operation)
-        outcome = replace(outcome, run=run, cells=cells, figures=figures, verdict=verdict)
+        needed = more_to_decide(analysis, verdict) if verdict else None
+        outcome = replace(
+            outcome, run=run, cells=cells, figures=figures, verdict=verdict, needed=needed
+        )
     if export := annex.find("export"):
         export(session, operation, outcome.verdict, outcome.cells)
     if operation.ending is Ending.ROLLED_BACK:

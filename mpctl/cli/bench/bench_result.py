@@ -15,6 +15,7 @@ from mpctl.experiment.arm import ArmSummary, tail_of
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.formatting import milliseconds, number
+from mpctl.gate.advice import more_to_decide
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
@@ -86,11 +87,8 @@ def _emit(
     file: str | None = None,
 ) -> None:
     """Print a measurement; ``verdict`` is None for one arm, ``file`` the file it was written to."""
-    decision_hint = (
-        deciding(run, verdict, context.again(verdict.repeats) if file else "")
-        if verdict is not None
-        else None
-    )
+    needed = more_to_decide(analysis, verdict) if verdict else None
+    decision_hint = deciding(run, needed, context.again(needed.repeats) if file and needed else "")
     context.emit(
         "Measurement",
         record=lambda: _record(run, analysis, verdict, file, decision_hint),

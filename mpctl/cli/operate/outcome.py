@@ -43,9 +43,8 @@ def conclude(context: CliContext, outcome: OperationOutcome) -> None:
         return
     # The rollout that would probably decide an undecided one.
     decision_hint = None
-    if outcome.run is not None and outcome.verdict is not None:
-        again = context.again(outcome.verdict.repeats)
-        decision_hint = deciding(outcome.run, outcome.verdict, again)
+    if outcome.run is not None and outcome.needed is not None:
+        decision_hint = deciding(outcome.run, outcome.needed, context.again(outcome.needed.repeats))
     context.emit(
         "Operation",
         record=lambda: (

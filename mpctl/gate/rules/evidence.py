@@ -1,22 +1,17 @@
-"""Rules about the evidence: every request answered, by both arms, by these engines alone, with the same text."""
+"""Rules about the evidence: the arms may be compared, requests are answered, and the answers are as long."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 from mpctl import formatting
 from mpctl.experiment.users import LEAST_OF_USERS_LOAD, USERS_LOAD
-from mpctl.gate.arms import is_difference, open_differences
-from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_to_pass
-from mpctl.gate.rules.figures import more_needed, threshold_of
+from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
+from mpctl.gate.rules.comparable import FEWEST_PROMPTS, QUEUE_FACTOR, judge_comparable
 from mpctl.stats.confidence import excess_interval, is_below
 from mpctl.stats.numerics import special
 
 # One-sided, of sampled answers that are shorter, at the last planned round; in proportion more before, where few
 # answers show little. It leaves a verdict open and rejects nothing.
 SHORTER_ERROR = 0.05
-_QUEUE_FACTOR = 10  # requests of a block for each that is in flight
 
 
 def _judge_errors(case: Case, rule: Rule) -> RuleResult:
@@ -26,7 +21,7 @@ def _judge_errors(case: Case, rule: Rule) -> RuleResult:
     n = arm.requests + earlier
     if not arm.requests:
         return RuleResult(Outcome.MISSING, "no request was sent to the candidate")
-    worse, better = c.newly_failed + burst.newly_failed, c.newly_answered + burst.newly_answered
+    worse, better = c.failed_alone
     interval = excess_interval(worse, better, n)
     before = f", {earlier} of them before the rounds" if earlier else ""
     text = (
@@ -35,8 +30,8 @@ def _judge_errors(case: Case, rule: Rule) -> RuleResult:
         f"{formatting.confidence(interval, 'share')} (at most {formatting.limit(limit, 'share')})"
     )
 
-    def result(outcome: Outcome, needed: int | None = None) -> RuleResult:
-        return RuleResult(outcome, text, interval.value, limit, interval, n, "share", needed)
+    def result(outcome: Outcome) -> RuleResult:
+        return RuleResult(outcome, text, interval.value, limit, interval, n, "share")
 
     if c.unpaired_failed:
         text += f"; {c.unpaired_failed} of them in rounds that were not measured on the baseline"
@@ -51,136 +46,7 @@ def _judge_errors(case: Case, rule: Rule) -> RuleResult:
             return result(Outcome.FAIL)
     if c.unpaired_failed:
         return result(Outcome.MISSING)
-    if interval.below(limit):
-        return result(Outcome.PASS)
-    needed = more_to_pass(worse, better, n, limit)
-    if needed is not None:
-        text += f"; about {needed} more prompts would decide"
-    return result(Outcome.UNDECIDED, needed)
-
-
-def _judge_arms(case: Case, _: Rule) -> RuleResult:
-    if case.baseline is None or case.candidate is None:
-        return RuleResult(Outcome.SKIP, "the conditions of the arms are not recorded")
-    different = open_differences(case.analysis.arms, case.analysis.accepted)
-    names = ", ".join(name for name in case.analysis.accepted if is_difference(name))
-    accepted = f" (accepted: {names})" if names else ""
-    if not different:
-        return RuleResult(
-            Outcome.PASS, f"no condition but speculation is known to differ{accepted}"
-        )
-    return RuleResult(
-        Outcome.MISSING,
-        f"the arms differ in more than speculation: {'; '.join(map(str, different))}{accepted}",
-    )
-
-
-def _judge_open_loop(case: Case, _: Rule) -> RuleResult:
-    """A queue shows itself after about ten times the requests that are in flight (Little's law)."""
-    c, rate = case.comparison, case.comparison.cell.rate
-    if rate is None:
-        return RuleResult(
-            Outcome.SKIP, "a closed loop: the requests in flight are constant", unit="prompts"
-        )
-    if c.baseline.e2e is None:
-        return RuleResult(
-            Outcome.MISSING, "no request of the baseline was answered", unit="prompts"
-        )
-    wanted = math.ceil(_QUEUE_FACTOR * rate * c.baseline.e2e.mean / 1000)
-    n = math.floor(c.round_requests)
-    text = f"a block sends {n} requests at {rate:g}/s, and one takes {c.baseline.e2e.mean / 1000:.2g} s"
-    if n >= wanted:
-        return RuleResult(Outcome.PASS, text, n, wanted, None, n, "prompts")
-    text += f": no queue can form; --requests {wanted} does, a block then takes about {wanted / rate:.0f} s"
-    return RuleResult(Outcome.MISSING, text, n, wanted, None, n, "prompts")
-
-
-def _judge_samples(case: Case, _: Rule) -> RuleResult:
-    c, limit = case.comparison, case.policy.min_compared
-    text = f"{c.compared} prompts answered by both arms in {c.rounds} rounds (at least {limit:g})"
-    if c.textless:
-        text += f"; {c.textless} more were answered without text and cannot be compared (a reasoning parser?)"
-    outcome, missing = Outcome.PASS, None
-    if c.compared < limit:
-        decides = c.compared > 0 and not c.textless
-        outcome = Outcome.UNDECIDED if decides else Outcome.MISSING
-        missing = max(1, round(limit - c.compared))
-    return RuleResult(outcome, text, c.compared, limit, None, c.compared, "prompts", missing)
-
-
-def _judge_repeats(case: Case, rule: Rule) -> RuleResult:
-    c, limit = case.comparison, case.policy.max_repeated
-    prompts = case.prompts
-    source = (
-        f"; {prompts.repeated} duplicates in {prompts.name} were left out"
-        if prompts and prompts.repeated
-        else ""
-    )
-    if not c.sent:
-        return RuleResult(
-            Outcome.MISSING, f"the prompts that were sent are unknown{source}", None, limit
-        )
-    repeated = c.repeated / c.sent
-    text = (
-        f"{c.repeated} of {c.sent} prompts of {c.cell.traffic} were sent to the same engine before in this "
-        f"measurement (at most {formatting.limit(limit, 'share')}){source}"
-    )
-    spec, alike = (
-        case.candidate.speculation if case.candidate else None,
-        prompts.alike if prompts else 0.0,
-    )
-    if (
-        alike > limit
-        and spec is not None
-        and spec.known is not None
-        and spec.known.remembers_answers
-    ):
-        text += (
-            f"; {formatting.share(alike, 0)} share most of their word sequences with an earlier one, whose answer "
-            f"{spec.method} decoding replays: give other prompts, or raise max_repeated if your traffic is like this"
-        )
-        return RuleResult(Outcome.MISSING, text, alike, limit, None, c.sent, "share")
-    outcome = Outcome.MISSING if repeated > limit else Outcome.PASS
-    return RuleResult(outcome, text, repeated, limit, None, c.sent, "share")
-
-
-def _judge_tokens(case: Case, rule: Rule) -> RuleResult:
-    c, limit = case.comparison, case.policy.max_token_gap
-    agree: list[str] = []
-    differ: list[str] = []
-    widest: float | None = None
-    for arm in (c.baseline, c.candidate):
-        counted = arm.window.generation_tokens if arm.window else 0.0
-        if not counted:
-            differ.append(f"the {arm.arm}'s engine counted no token")
-            continue
-        gap = abs(counted - arm.output_tokens) / counted
-        widest = gap if widest is None else max(widest, gap)
-        most = formatting.limit(limit, "share")
-        if gap <= limit:
-            agree.append(
-                f"{arm.arm}: {arm.output_tokens} tokens by usage, {counted:.0f} by the engine (at most {most} apart)"
-            )
-        elif counted > arm.output_tokens:
-            differ.append(
-                f"users sent {counted - arm.output_tokens:.0f} tokens to the {arm.arm} meanwhile, "
-                f"{formatting.share(gap, 0)} of all (at most {most}); measure beside them with --measure-on pair, or "
-                "take the service out of traffic"
-            )
-        else:
-            differ.append(
-                f"the {arm.arm} counted {counted:.0f} tokens, its answers report {arm.output_tokens} "
-                f"(at most {most} apart): another engine answered a part of the requests"
-            )
-    if c.miscounted is not None and c.miscounted > limit:
-        differ.append(
-            f"answers with the same text or as many token ids have {formatting.share(c.miscounted, 0)} more or fewer "
-            f"tokens on the candidate (at most {formatting.limit(limit, 'share')}): its usage records cannot be right"
-        )
-    outcome = Outcome.MISSING if differ else Outcome.PASS
-    return RuleResult(
-        outcome, "; ".join(differ or agree), widest, limit, None, c.candidate.requests, "share"
-    )
+    return result(Outcome.PASS if interval.below(limit) else Outcome.UNDECIDED)
 
 
 def _judge_users_load(case: Case, _: Rule) -> RuleResult:
@@ -211,18 +77,9 @@ def _judge_length(case: Case, rule: Rule) -> RuleResult:
     inside = interval.below(limit) and interval.above(1.0 / limit)
     outside = interval.above(limit, strictly=True) or interval.below(1.0 / limit, strictly=True)
     outcome = Outcome.PASS if inside else Outcome.FAIL if outside else Outcome.UNDECIDED
-    needed = None
     if outcome is Outcome.PASS and (why := _ends_early(case)):
         outcome, text = Outcome.UNDECIDED, f"{text}; {why}"
-    elif outcome is Outcome.UNDECIDED:
-        nearest = limit if interval.value >= 1.0 else 1.0 / limit
-        needed, advice = more_needed(
-            case, replace(threshold_of(case, rule), limit=nearest), interval
-        )
-        text += advice
-    return RuleResult(
-        outcome, text, interval.value, limit, interval, c.candidate.requests, "x", needed
-    )
+    return RuleResult(outcome, text, interval.value, limit, interval, c.candidate.requests, "x")
 
 
 def _ends_early(case: Case) -> str:
@@ -259,32 +116,21 @@ def _percent(share: float) -> str:
 
 RULES = (
     Rule(
+        "comparable",
+        judge_comparable,
+        "",
+        "The arms must be comparable: as far as is known they differ in speculation alone, their engines answered these"
+        f" requests and no others and knew none of them from before, {FEWEST_PROMPTS} prompts have texts of both, and "
+        f"at a rate a block sends {QUEUE_FACTOR} requests for each that is in flight.",
+        guards_speed=True,
+    ),
+    Rule(
         "errors",
         _judge_errors,
         "max_failed_excess",
         "The candidate must not fail more requests than the baseline by more than a small share, failures before the "
         "rounds included; it is rejected only for failures that cannot be chance (McNemar's exact test).",
         about_answers=True,
-    ),
-    Rule(
-        "arms",
-        _judge_arms,
-        "",
-        "The arms must differ in speculation alone: the same model, device, engine version, served context and "
-        "arguments, as far as they are known.",
-        fixed="0 differences, but for those that --accept names",
-        guards_speed=True,
-    ),
-    Rule(
-        "open loop",
-        _judge_open_loop,
-        "",
-        "At a rate of requests a block must be long enough for a queue to form.",
-        fixed=f"{_QUEUE_FACTOR} requests of a block for each that is in flight",
-        unit="prompts",
-        direction=Direction.MINIMUM,
-        guards_speed=True,
-        needs_idle_engines=True,
     ),
     Rule(
         "users' load",
@@ -295,27 +141,6 @@ RULES = (
         fixed=f"{LEAST_OF_USERS_LOAD:g} of the requests that users keep in flight on each pod",
         unit="share",
         direction=Direction.MINIMUM,
-        needs_idle_engines=True,
-    ),
-    Rule(
-        "samples",
-        _judge_samples,
-        "min_compared",
-        "Enough prompts must be answered by both arms.",
-        direction=Direction.MINIMUM,
-    ),
-    Rule(
-        "repeats",
-        _judge_repeats,
-        "max_repeated",
-        "Few prompts may be sent to an engine twice, and to one that keeps its answers few that are nearly equal: a "
-        "repeat flatters prefix caches and suffix decoding.",
-    ),
-    Rule(
-        "tokens",
-        _judge_tokens,
-        "max_token_gap",
-        "The engine must count the tokens of its answers' usage records; otherwise something else used that arm.",
         needs_idle_engines=True,
     ),
     Rule(

@@ -3,34 +3,31 @@
 A rule passes when the whole interval of its figure is on the good side of its limit, fails when the whole of it is on
 the bad side, and is undecided while the limit lies inside.
 
-The speed of an arm is a mean over rounds. An engine that answered the same prompts before is faster without being so,
-by its prefix cache or by the answers that suffix decoding keeps: two equal engines were measured as 7.6x and as 0.29x,
-depending on which of them had served the prompts in an earlier measurement. No rule is about a 99th percentile: its
-bound takes 299 requests, three times a measurement's. Reports show it.
+The speed of an arm is a mean over rounds. Throughput is printed and has no rule: E2E and the time per token judge the
+same times. No rule is about a 99th percentile: its bound takes 299 requests, three times a measurement's. Reports show
+it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl import formatting
-from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.pairing import MUCH
-from mpctl.experiment.run import ArmConditions
-from mpctl.gate.analysis import SETTLED_FROM, ArmOrder, Comparison, error_left
+from mpctl.gate.analysis import ArmOrder, error_left
 from mpctl.gate.pooling import borrow
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, judge_estimate
+from mpctl.gate.rules.comparable import hits_explained
 from mpctl.stats.confidence import Interval, trend_of
-from mpctl.stats.sequential import FEWEST, rounds_to_show
+from mpctl.stats.sequential import FEWEST
 
 TREND_ERROR = 0.6  # two-sided, of the slope of the time per token, which leaves a verdict open and rejects nothing
 _LEAST_LOSS = (
     16  # tokens a request: a block of a dense model on a GPU, less than a millisecond of prefill
 )
-_ANSWERS_KEPT = "suffix_decoding_max_cached_requests"
 
 
 @dataclass(frozen=True)
@@ -92,14 +89,13 @@ def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
             Outcome.MISSING, f"{label} was not measured on both arms", None, limit, None, n, unit
         )
     outcome, advice = threshold.outcome(interval), ""
-    needed = None
     if outcome is Outcome.UNDECIDED:
-        needed, advice = more_needed(case, threshold, interval)
+        advice = _no_rounds_decide(case, threshold, interval)
         borrowed = (
             None if threshold.rule.over_all_cells else borrow(case.analysis, c, threshold.figure)
         )
         if borrowed is not None and threshold.outcome(borrowed.interval) is Outcome.PASS:
-            outcome, needed = Outcome.PASS, None
+            outcome = Outcome.PASS
             advice = (
                 f"; {formatting.in_unit(borrowed.interval.value, unit)} ({formatting.bounds(borrowed.interval, unit)}) "
                 "with what the other classes show"
@@ -111,7 +107,7 @@ def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
         f"{formatting.confidence(interval, unit)} over {interval.n} rounds of {c.round_requests:.3g} prompts "
         f"({threshold.text}){_widening_text(case)}{advice}"
     )
-    return RuleResult(outcome, text, interval.value, limit, interval, n, unit, needed)
+    return RuleResult(outcome, text, interval.value, limit, interval, n, unit)
 
 
 def _widening_text(case: Case) -> str:
@@ -144,112 +140,15 @@ def contradiction(case: Case, threshold: Threshold) -> str:
     return f"; over all requests, stalls included, it may be {formatting.in_unit(with_stalls, threshold.unit)}"
 
 
-def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[int | None, str]:
-    """Return the requests per arm that would probably decide, and the advice in words."""
-    c, policy = case.comparison, case.policy
-    figure = c.figures.get(threshold.figure)
+def _no_rounds_decide(case: Case, threshold: Threshold, interval: Interval) -> str:
+    """Say why no number of rounds tells on which side of its limit a figure is; empty where one may."""
+    figure = case.comparison.figures.get(threshold.figure)
     if figure is None or not math.isfinite(figure.trimmed.spread):
-        return None, "; one round does not show how much rounds differ"
-    limit = threshold.limit
-    gap = math.log(interval.value / limit) if figure.ratio and limit > 0 else interval.value - limit
-    alpha = figure.stage.below if gap > 0 else figure.stage.above
-    rounds = rounds_to_show(
-        figure.gap(abs(gap)),
-        figure.trimmed.spread,
-        alpha,
-        policy.power,
-        trim=figure.trim,
-        settled=SETTLED_FROM,
-    )
-    if rounds is None and abs(gap) <= figure.allowance:
-        most = formatting.limit(c.order.margin(policy), "share")
-        return (
-            None,
-            f"; equal engines may differ by {most} for as long as both live, so more rounds decide nothing",
-        )
-    if rounds is None:
-        return None, "; too close to the limit to tell on which side it is"
-    measured = max(c.rounds, interval.n)
-    needed = math.ceil(max(rounds - measured, 1) * c.round_requests)
-    repeats = max(rounds, measured + 1)
-    if case.analysis.rounds >= case.analysis.planned:  # no alpha is left to spend on further rounds
-        return needed, f"; a new measurement with --repeats {repeats} would probably decide"
-    return needed, f"; about {needed} more prompts would decide (--repeats {repeats})"
-
-
-def _judge_caches(case: Case, _: Rule) -> RuleResult:
-    c, limit = case.comparison, case.policy.max_cache_gap
-    surpluses = [
-        *(known_before for arm in (c.baseline, c.candidate) if (known_before := _surplus(arm))),
-        *_earlier_answers(case),
-    ]
-    windows = [arm.window for arm in (c.baseline, c.candidate)]
-    shares = [window.prefix_hit_share if window else None for window in windows]
-    base, cand = shares
-    if (base is None) != (cand is None):
-        missing = c.baseline if base is None else c.candidate
-        return RuleResult(
-            Outcome.MISSING,
-            f"the {missing.arm}'s engine does not count its prefix cache",
-            None,
-            limit,
-            unit="share",
-        )
-    if base is not None and cand is not None and not _explained(c):
-        surpluses.append(
-            (
-                abs(base - cand),
-                f"the prefix cache held {formatting.share(cand, 0)} of the candidate's prompt tokens, "
-                f"{formatting.share(base, 0)} of the baseline's, and the engines do not tell which of them were of "
-                "before",
-            )
-        )
-    if not surpluses:
-        return RuleResult(
-            Outcome.SKIP, "neither engine counts its prefix cache", None, limit, unit="share"
-        )
-    largest = max(gap for gap, _ in surpluses)
-    text = "; ".join(text for _, text in surpluses)
-    outcome = Outcome.PASS
-    if largest > limit:
-        outcome = Outcome.MISSING
-        text += "; restart both engines and measure again, or allow it with max_cache_gap"
-    return RuleResult(outcome, text, largest, limit, None, c.candidate.requests, "share")
-
-
-def _explained(c: Comparison) -> bool:
-    """Whether both arms' hits can be compared with those that the measurement's own prompts explain."""
-    windows = (c.baseline.window, c.candidate.window)
-    return all(window and window.prefix_expected is not None for window in windows)
-
-
-def _surplus(arm: ArmSummary) -> tuple[float, str] | None:
-    """The share of an arm's prompt tokens whose hits no prompt of the measurement explains, and that in words."""
-    window = arm.window
-    if window is None or not window.prefix_queries or window.prefix_expected is None:
-        return None
-    held, expected = (
-        (count or 0.0) / window.prefix_queries
-        for count in (window.prefix_hits, window.prefix_expected)
-    )
-    text = (
-        f"the prefix cache held {formatting.share(held, 0)} of the {arm.arm}'s prompt tokens, the prompts measured "
-        f"here explain {formatting.share(expected, 0)}"
-    )
-    return max(held - expected, 0.0), text
-
-
-def _earlier_answers(case: Case) -> Iterator[tuple[float, str]]:
-    """The share of answers that each arm's suffix decoding knew from before, and that in words."""
-    c = case.comparison
-    for arm, conditions in ((c.baseline, case.baseline), (c.candidate, case.candidate)):
-        share = _earlier_share(arm, conditions)
-        if share is not None:
-            yield (
-                share,
-                f"{formatting.share(share, 0)} of the answers that the {arm.arm}'s suffix decoding can draw on are of "
-                "before this measurement",
-            )
+        return "; one round does not show how much rounds differ"
+    if abs(figure.distance(interval.value, threshold.limit)) > figure.allowance:
+        return ""
+    most = formatting.limit(case.comparison.order.margin(case.policy), "share")
+    return f"; equal engines may differ by {most} for as long as both live, so more rounds decide nothing"
 
 
 def _judge_cache_kept(case: Case, rule: Rule) -> RuleResult:
@@ -258,7 +157,7 @@ def _judge_cache_kept(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_cache_loss
     base, cand = c.baseline.window, c.candidate.window
     each, other = c.baseline.requests, c.candidate.requests
-    if not (base and cand and base.prefix_queries and each and other and _explained(c)):
+    if not (base and cand and base.prefix_queries and each and other and hits_explained(c)):
         why = "the engines do not tell which tokens their prefix caches may hold"
         return RuleResult(Outcome.SKIP, why, None, limit, unit="share")
     of_baseline = min(base.prefix_hits or 0.0, base.prefix_expected or 0.0) / each
@@ -273,30 +172,12 @@ def _judge_cache_kept(case: Case, rule: Rule) -> RuleResult:
         f"speculation forgets {lost:,.0f} of {of_baseline:,.0f} cached tokens a request, and computes "
         f"{formatting.share(share, 0)} more of the prompts (at most {formatting.limit(limit, 'share')})"
     )
-    outcome, needed = Outcome.PASS, None
-    if share > limit and lost > _LEAST_LOSS:
-        slower = judge_threshold(case, Threshold(rule, 1.0, rule.figure, "x"))
-        harmless = slower.interval and slower.interval.below(case.policy.max_ttft_ratio)
-        outcome = Outcome.PASS if harmless else slower.outcome
-        text, needed = f"{text}; {slower.message}", slower.needed
-    return RuleResult(outcome, text, share, limit, unit="share", needed=needed)
-
-
-def _earlier_share(arm: ArmSummary, conditions: ArmConditions | None) -> float | None:
-    """Share of the arm's tokens that its process generated before the measurement; None where nothing keeps them."""
-    spec = conditions.speculation if conditions else None
-    method = spec.known if spec else None
-    if (
-        conditions is None
-        or method is None
-        or not method.remembers_answers
-        or conditions.served_tokens is None
-    ):
-        return None
-    if spec is not None and spec.settings.get(_ANSWERS_KEPT) == 0:
-        return None
-    total = conditions.served_tokens + arm.output_tokens
-    return conditions.served_tokens / total if total else None
+    if share <= limit or lost <= _LEAST_LOSS:
+        return RuleResult(Outcome.PASS, text, share, limit, unit="share")
+    slower = judge_threshold(case, Threshold(rule, 1.0, rule.figure, "x"))
+    harmless = slower.interval and slower.interval.below(case.policy.max_ttft_ratio)
+    outcome = Outcome.PASS if harmless else slower.outcome
+    return replace(slower, outcome=outcome, message=f"{text}; {slower.message}")
 
 
 def _judge_tokens_per_step(case: Case, rule: Rule) -> RuleResult:
@@ -377,10 +258,7 @@ def _judge_counted(case: Case, rule: Rule, value: float | None) -> RuleResult:
         f", {formatting.confidence(interval, unit)} over {interval.n} rounds" if interval else ""
     )
     text = f"{rule.label} {formatting.in_unit(value, unit)}{rounds} and {n} requests ({threshold.text})"
-    needed, advice = None, ""
-    if outcome is Outcome.UNDECIDED and interval is not None:
-        needed, advice = more_needed(case, threshold, interval)
-    return RuleResult(outcome, text + advice, value, limit, interval, n, unit, needed)
+    return RuleResult(outcome, text, value, limit, interval, n, unit)
 
 
 def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
@@ -408,7 +286,7 @@ def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
         f"{rule.label} {formatting.ratio(alone.value)} ({threshold.text}); the gain is shown over all cells "
         f"together, {formatting.ratio(overall.value)}, {formatting.confidence(overall)}"
     )
-    return replace(alone, outcome=Outcome.PASS, message=text, needed=None)
+    return replace(alone, outcome=Outcome.PASS, message=text)
 
 
 def _judge_tpot(case: Case, rule: Rule) -> RuleResult:
@@ -483,15 +361,6 @@ def _mean(
 
 RULES = (
     Rule(
-        "caches",
-        _judge_caches,
-        "max_cache_gap",
-        "Neither arm may know the prompts from before: its prefix cache may hold what this measurement sent, and "
-        "suffix decoding no answers of an earlier one.",
-        guards_speed=True,
-        needs_idle_engines=True,
-    ),
-    Rule(
         "cache kept",
         _judge_cache_kept,
         "max_cache_loss",
@@ -540,15 +409,6 @@ RULES = (
         figure="time_per_token_ratio",
         strictly=True,
         over_all_cells=True,
-    ),
-    _mean(
-        "throughput",
-        lambda case, rule: judge_threshold(case, threshold_of(case, rule)),
-        "min_throughput_ratio",
-        "Tokens per second over the same prompts must not fall: they determine the cost.",
-        direction=Direction.MINIMUM,
-        label="throughput ratio",
-        figure="throughput_ratio",
     ),
     _mean(
         "TPOT",

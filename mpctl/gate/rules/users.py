@@ -42,7 +42,7 @@ def judge_traffic(traffic: UsersTraffic, policy: Policy) -> tuple[RuleResult, ..
         f"{formatting.count(figures.batch)} requests were on one pod at once, {formatting.number(figures.rate)} "
         "requests/s per pod"
     )
-    return (*rules, RuleResult(Outcome.SKIP, unidentified, rule="throughput"))
+    return (*rules, RuleResult(Outcome.SKIP, unidentified, rule="saturation"))
 
 
 def _judge_tpot(figures: TrafficFigures, policy: Policy) -> RuleResult:

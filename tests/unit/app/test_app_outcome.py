@@ -61,11 +61,11 @@ def test_an_operation_that_ended_as_meant_is_no_error(ending):
 def test_a_verdict_is_told_by_its_rules_whose_messages_are_in_the_table():
     rules = (
         RuleResult(GateOutcome.PASS, "fine", rule="errors"),
-        RuleResult(GateOutcome.FAIL, "0.80x, 97.5% CI 0.7x to 0.9x", rule="throughput"),
+        RuleResult(GateOutcome.FAIL, "0.80x, 97.5% CI 0.7x to 0.9x", rule="time per token"),
         RuleResult(GateOutcome.UNDECIDED, "TTFT 1.1x", rule="TTFT"),
     )
     cell = CellVerdict(Cell("edits", 1, 0.0), 1.0, GateOutcome.REJECT, rules)
     rejected = replace(ended(Ending.REJECTED), verdict=Verdict(GateOutcome.REJECT, (cell,)))
-    assert rejected.error.message == "gate rejected the candidate: throughput failed"
+    assert rejected.error.message == "gate rejected the candidate: time per token failed"
     undecided = replace(ended(Ending.UNDECIDED), verdict=Verdict(GateOutcome.UNDECIDED, (cell,)))
     assert undecided.error.message == "gate is undecided: TTFT could not decide"

@@ -397,7 +397,7 @@ def test_users_who_come_in_the_middle_are_named_with_what_to_do():
     outcome = rollout.run(session, request())
     assert outcome.operation.plan.users.placement is Placement.SERVICE
     assert outcome.exit_code == 6
-    message = next(r.message for r in outcome.verdict.rules if r.rule == "tokens")
+    message = next(r.message for r in outcome.verdict.rules if r.rule == "comparable")
     assert "tokens to the baseline meanwhile" in message
     assert message.startswith("users sent ")
     assert "--measure-on pair" in message

@@ -101,7 +101,7 @@ def test_a_measurement_is_judged_rule_by_rule(cli):
     write_run("run.json", made(0.5))
     done = cli("gate", "explain", "run.json")
     assert (done.code, done.err) == (0, "")
-    assert "throughput ratio" in done.out
+    assert "time-per-token ratio" in done.out
     assert "\npromote: promote for edits\n" in done.out
     assert "edits, 1 at once: 2.00x and not " in done.out
     record = json.loads(cli("gate", "explain", "run.json", "-o", "json").out)["status"]

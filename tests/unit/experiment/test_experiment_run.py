@@ -27,7 +27,7 @@ RUN = Run(
     prompts={"edits": PromptSet("edits", "cd34", 94, 2)},
     shares={"edits": 0.7, "chat": 0.3},
     calibration=Calibration(0.8, 9.0, 200, 8),
-    policy=Policy(min_compared=9).to_record(),
+    policy=Policy(min_scored_answers=9).to_record(),
     blocks=tuple(pair() + [replace(b, cell=CHAT) for b in pair(2)]),
 )
 

@@ -88,6 +88,14 @@ def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
             "min_coverage: 0.2\n",
             "gate.yaml:1: min_coverage: is gone: it never decided alone; reports show the coverage",
         ),
+        (
+            "level: 0.9\nmin_throughput_ratio: 0.9\n",
+            "gate.yaml:2: min_throughput_ratio: is gone: max_e2e_ratio limits the same times",
+        ),
+        (
+            "min_compared: 30\n",
+            "gate.yaml:1: min_compared: is gone: 8 prompts are always asked for; --repeats and",
+        ),
         ("level: 0.9\nlevel: 0.95\n", 'gate.yaml:2: duplicate key "level"'),
         ("- 1\n", "gate.yaml:1: expected a mapping, got a list"),
         ("hello\n", "gate.yaml:1: expected a mapping, got a single value"),
@@ -109,8 +117,9 @@ def test_an_empty_file_changes_nothing(text):
 
 
 def test_a_recorded_policy_may_have_limits_that_are_gone():
-    record = {"min_coverage": 0.0, "slo_ttft_ms": 200, "slo_e2e_ms": None, "min_compared": 30}
-    assert Policy.from_record(record) == Policy(min_compared=30)
+    record = {"min_coverage": 0.0, "slo_ttft_ms": 200, "slo_e2e_ms": None, "max_pool_loss": 0.3}
+    assert Policy.from_record(record) == Policy(max_pool_loss=0.3)
+    assert Policy.from_record({"min_compared": 8, "min_throughput_ratio": 0.95}) == Policy()
 
 
 limits = st.dictionaries(

@@ -114,7 +114,7 @@ def test_a_smaller_share_promotes_nothing():
 
 
 def test_throughput_and_saturation_are_not_identified_and_the_highest_batch_is_told():
-    (rule,) = (r for r in judge_traffic(traffic(0.6), POLICY) if r.rule == "throughput")
+    (rule,) = (r for r in judge_traffic(traffic(0.6), POLICY) if r.rule == "saturation")
     assert rule.outcome is Outcome.SKIP
     assert "at most 7 requests were on one pod at once, 0.33 requests/s per pod" in rule.message
 

@@ -10,6 +10,7 @@ from measure_samples import rounds_of
 from test_gate_rules import OTHER_TOKEN, rounds_compared, timed
 
 from mpctl.experiment.cell import Cell
+from mpctl.gate.advice import more_to_decide
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import assess
 from mpctl.gate.policy import Policy
@@ -148,12 +149,14 @@ def test_rates_have_no_crossover():
     assert judged(EDITS, open_loop).crossovers == ()
 
 
-def test_several_cells_round_trip_and_say_what_is_still_needed():
+def test_several_cells_round_trip_and_need_what_the_undecided_one_needs():
     noisy = cell_blocks("chat", 1.1, jitter=0.2)
-    verdict = judged(EDITS, noisy)
+    analysis = Analysis.of((*EDITS, *noisy), ALIKE)
+    verdict = assess(analysis)
     assert verdict.outcome is UNDECIDED
-    assert verdict.needed == max(c.needed for c in verdict.cells if c.needed)
-    assert verdict.needed_s > 0
+    more, chat = more_to_decide(analysis, verdict), analysis.cells[0]  # edits are promoted
+    assert more.requests == 8 * (more.repeats - 4) > 0
+    assert more.seconds == pytest.approx(more.requests / 8 * chat.round_seconds)
     assert decode(Verdict, json.loads(json.dumps(encode(verdict), allow_nan=False))) == verdict
     crossed = judged(EDITS, cell_blocks("edits", 0.7, concurrency=8))
     assert decode(Verdict, json.loads(json.dumps(encode(crossed), allow_nan=False))) == crossed

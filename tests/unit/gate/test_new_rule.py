@@ -10,7 +10,7 @@ from package_copy import PackageCopy
 SUPPORT = Path(__file__).parents[1] / "support"
 LIMIT = """
     min_round_requests: float = _term(100, "round size", "prompts", "a small round shows little", _OWN)
-    min_compared: float ="""
+    max_repeated: float ="""
 RULE = """
 def _judge_round_size(case: Case, rule: Rule) -> RuleResult:
     size, limit = case.comparison.round_requests, case.policy.min_round_requests
@@ -37,7 +37,7 @@ from mpctl.gate.verdict import CellVerdict, Verdict
 
 analysis, verdict = judge_run(make_run(), planned=30)
 (judged,) = [rule for rule in verdict.rules if rule.rule == "round size"]
-missing = RuleResult(Outcome.MISSING, "no data", rule="tokens")
+missing = RuleResult(Outcome.MISSING, "no data", rule="comparable")
 cell = CellVerdict(verdict.cells[0].cell, 1.0, Outcome.UNDECIDED, (missing, judged))
 chance = decision_chance(analysis, Verdict(Outcome.UNDECIDED, (cell,)))
 print(json.dumps([verdict.outcome, judged.outcome, describe_rules()["round size"][0], chance == LEAST_CHANCE]))
@@ -47,7 +47,7 @@ print(json.dumps([verdict.outcome, judged.outcome, describe_rules()["round size"
 def test_a_new_minimum_rule_is_a_row_and_a_limit(tmp_path):
     """The stop for futility asks the row on which side of its limit a figure is bad."""
     copy = PackageCopy(tmp_path)
-    copy.edit("gate/policy.py", "\n    min_compared: float =", LIMIT)
+    copy.edit("gate/policy.py", "\n    max_repeated: float =", LIMIT)
     copy.edit("gate/rules/evidence.py", "\nRULES = (", RULE)
     assert json.loads(copy.run(PROGRAM)) == [
         "undecided",

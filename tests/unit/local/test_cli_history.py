@@ -183,12 +183,9 @@ def test_an_age_is_written_as_kubectl_writes_it(seconds, text):
 
 
 def test_the_history_shows_the_ratios_of_the_verdict_and_who_promoted_a_revision():
-    rules = (
-        RuleResult(Outcome.PASS, "", 1.83, rule="throughput"),
-        RuleResult(Outcome.PASS, "", 0.56, rule="time per token"),
-    )
+    rules = (RuleResult(Outcome.PASS, "", 0.56, rule="time per token"),)
     verdict = Verdict(
-        Outcome.PROMOTE, (CellVerdict(Cell("edits", 1, 0.0), 1.0, Outcome.PROMOTE, rules),)
+        Outcome.PROMOTE, (CellVerdict(Cell("edits", 1, 0.0), 1.0, Outcome.PROMOTE, rules, 1.83),)
     )
     plan = Plan(
         Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a", 1), Manifest.of("b", 2), Spec("ngram")
@@ -310,9 +307,7 @@ def test_a_service_that_is_down_is_purged_by_name(cli, recorded):
 
 
 def test_a_rejection_is_told_by_its_rules_and_its_rollback_by_the_operation(monkeypatch):
-    rules = (
-        RuleResult(Outcome.FAIL, "throughput ratio 0.07x, 96.6% CI ...", 0.07, rule="throughput"),
-    )
+    rules = (RuleResult(Outcome.FAIL, "E2E 14.07x, 96.6% CI ...", 14.07, rule="E2E"),)
     verdict = Verdict(
         Outcome.REJECT, (CellVerdict(Cell("edits", 1, 0.0), 1.0, Outcome.REJECT, rules),)
     )
@@ -320,7 +315,7 @@ def test_a_rejection_is_told_by_its_rules_and_its_rollback_by_the_operation(monk
         Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a", 1), Manifest.of("b", 2), Spec("ngram")
     )
     judged = {"judge": encode(JudgementResult(verdict))}
-    text = "throughput ratio 0.07x, 96.6% CI ..."
+    text = "E2E 14.07x, 96.6% CI ..."
     rejected = Operation(
         "rollout-1", plan, "2026-01-01", "ann", judged, ending=Ending.REJECTED, detail=text
     )
@@ -338,6 +333,6 @@ def test_a_rejection_is_told_by_its_rules_and_its_rollback_by_the_operation(monk
     )
     short, wide = (history_table(history, now, wide=wide) for wide in (False, True))
     assert text not in short
-    assert short.splitlines()[-2].endswith("throughput failed")
+    assert short.splitlines()[-2].endswith("E2E failed")
     assert short.splitlines()[-1].endswith("rollout-1 rejected")
     assert wide.count(text) == 2

@@ -14,8 +14,8 @@ from run_samples import make_run
 from mpctl.experiment.block import BASELINE, CANDIDATE, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.users import Placement, UserLoad
+from mpctl.gate.advice import MoreData
 from mpctl.gate.assess import judge_run
-from mpctl.gate.rule import Outcome
 from mpctl.report.build import build_report, deciding
 from mpctl.report.html import html_report
 from mpctl.report.markdown import markdown_report
@@ -114,9 +114,7 @@ def test_a_run_without_blocks_can_be_reported():
 
 def deciding_command(run):
     """The measurement of twelve rounds that would decide an undecided one."""
-    _, verdict = judge_run(run)
-    cells = tuple(replace(c, outcome=Outcome.UNDECIDED, repeats=12) for c in verdict.cells)
-    return deciding(run, replace(verdict, outcome=Outcome.UNDECIDED, cells=cells)).command
+    return deciding(run, MoreData(40, 60.0, 12)).command
 
 
 def test_the_deciding_command_asks_for_the_same_load():

@@ -51,11 +51,9 @@ BOTH = Comparison(
 RULES = (
     RuleResult(Outcome.FAIL, "1 of 8 requests failed", rule="errors"),
     RuleResult(
-        Outcome.MISSING, "7 prompts answered by both arms, at least 8 needed", rule="samples"
+        Outcome.MISSING, "7 prompts answered by both arms, at least 8 needed", rule="comparable"
     ),
-    RuleResult(
-        Outcome.UNDECIDED, "throughput ratio 1.61x, 96% CI 0.90x to 2.30x", rule="throughput"
-    ),
+    RuleResult(Outcome.UNDECIDED, "E2E 0.61x, 96% CI 0.40x to 1.30x", rule="E2E"),
     RuleResult(Outcome.PASS, "TPOT 0.62x the baseline's", rule="TPOT"),
     RuleResult(Outcome.SKIP, "max_tpot_p99_ratio sets no limit", rule="TPOT p99"),
 )
@@ -142,8 +140,8 @@ def test_the_gate_in_the_order_of_its_rules():
     assert gate_rows(ONE) == [
         ["GATE", "", "REASON"],
         ["errors", "NO", "1 of 8 requests failed"],
-        ["samples", "?", "7 prompts answered by both arms, at least 8 needed"],
-        ["throughput", "?", "throughput ratio 1.61x, 96% CI 0.90x to 2.30x"],
+        ["comparable", "?", "7 prompts answered by both arms, at least 8 needed"],
+        ["E2E", "?", "E2E 0.61x, 96% CI 0.40x to 1.30x"],
         ["TPOT", "ok", "TPOT 0.62x the baseline's"],
         ["TPOT p99", "-", "max_tpot_p99_ratio sets no limit"],
     ]

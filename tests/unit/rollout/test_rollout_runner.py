@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -15,6 +16,7 @@ from world import (
     OTHER_TEXT,
     PROMPTS,
     SLOWER,
+    WORKLOAD,
     Behaviour,
     MemoryWorld,
     plan,
@@ -139,9 +141,11 @@ def test_the_gate_is_asked_with_the_plans_own_policy(strategy):
 @both
 def test_too_few_samples_leave_it_undecided_and_restored(strategy):
     memory = MemoryWorld(FASTER)
-    done = rollout(memory, strategy, policy=Policy(min_compared=9))
+    few = replace(WORKLOAD, requests=WORKLOAD.requests - 1)
+    memory.disk.records["workload-1", "workload"] = few.to_record()
+    done = rollout(memory, strategy)
     assert done.ending is Ending.UNDECIDED
-    assert "8 prompts answered by both arms in 2 rounds (at least 9)" in done.detail
+    assert "6 prompts were answered by both arms with text (at least 8)" in done.detail
     assert memory.disk.routed == BASELINE
 
 

@@ -63,10 +63,10 @@ def test_a_candidate_that_is_faster_on_users_requests_is_promoted(placement):
         "0.60x (96.6% CI 0.55x to 0.66x) of the baseline's"
         in actual_rules["time per token"].message
     )
-    assert actual_rules["throughput"].message.startswith(
+    assert actual_rules["saturation"].message.startswith(
         "throughput is not identified, because users set the load"
     )
-    assert "saturation is unknown" in actual_rules["throughput"].message
+    assert "saturation is unknown" in actual_rules["saturation"].message
     assert "TPOT" not in actual_rules
 
 

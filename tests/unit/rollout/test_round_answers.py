@@ -258,7 +258,7 @@ def test_a_resumed_command_compares_what_it_still_has():
     assert outputs(done).outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(("count", "outcome"), [(TOKENS, Outcome.PASS), (8, Outcome.MISSING)])
+@pytest.mark.parametrize(("count", "outcome"), [(TOKENS, Outcome.PASS), (8, Outcome.UNDECIDED)])
 def test_usage_records_of_sampled_answers_are_compared_with_their_token_ids(count, outcome):
     """The engine's counter agrees with usage in both cases."""
     world = Rounds(ids=RIGHT[:count])
@@ -266,7 +266,7 @@ def test_usage_records_of_sampled_answers_are_compared_with_their_token_ids(coun
         WORKLOAD, temperatures=(0.7,)
     ).to_record()
     done = world.rollout()
-    rule = next(rule for rule in verdict_of(done).rules if rule.rule == "tokens")
+    rule = next(rule for rule in verdict_of(done).rules if rule.rule == "comparable")
     assert rule.outcome is outcome
     assert (done.ending is Ending.PROMOTED) == (outcome is Outcome.PASS)
-    assert ("as many token ids have 25% more" in rule.message) == (outcome is Outcome.MISSING)
+    assert ("as many token ids have 25% more" in rule.message) == (outcome is Outcome.UNDECIDED)

@@ -255,9 +255,9 @@ def test_the_rules_together_promote_or_reject_what_changes_nothing_in_at_most_on
             np.log(base / cand).mean(axis=2),
             -math.log(policy.max_time_per_token_ratio),
         ),
-        "throughput": (
+        "e2e": (
             np.log(base.sum(axis=2) / cand.sum(axis=2)),
-            math.log(policy.min_throughput_ratio),
+            -math.log(policy.max_e2e_ratio),
         ),
         "tpot": (
             -np.log(cand_tpot.mean(axis=2) / base_tpot.mean(axis=2)),

@@ -289,7 +289,7 @@ def test_an_undecided_gate_is_measured_once_more_and_its_training_counts_as_an_a
 ):
     limits = act._limits
     monkeypatch.setattr(
-        act, "_limits", lambda promotion: {**limits(promotion), "min_compared": 9999}
+        act, "_limits", lambda promotion: {**limits(promotion), "max_failed_excess": 0.0}
     )
     trainer = MemoryTrainer()
     session, watcher, _ = went_stale(policy, trainer)
