@@ -63,6 +63,12 @@ _PARTS = (
     "switch",
 )
 _STATES = ("new", "checked", "repaired", "scrapped")
+_LANGUAGES = (
+    "请一字不差地重复「三号货架上的蓝色软管已在四十分钟内更换完毕」这句话。",
+    "كرّر هذه الجملة كما هي: نُقل المرشّح الجديد إلى الرف رقم ١٢ قبل الظهر.",
+    "इस वाक्य को ज्यों का त्यों दोहराओ: पुरानी बेल्ट की जाँच पाँच मिनट में पूरी हुई।",
+    "Повтори это предложение слово в слово: реле на полке 7 проверено, датчик заменён 👍🏽.",
+)
 _COLOURS = ("blue", "green", "grey", "red", "white", "yellow")
 
 
@@ -78,11 +84,9 @@ def _object(**properties: JsonView) -> Json:
 
 _TEXT, _FLAG = {"type": "string"}, {"type": "boolean"}
 _COUNT = {"type": "integer", "minimum": 0, "maximum": 999}
-_TOOLS: dict[str, JsonView] = {
-    "book_room": _object(
-        room={"type": "string", "enum": list(_ROOMS)},
-        people={"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 4},
-        minutes=_COUNT,
+_TOOLS: dict[str, JsonView] = {  # those with short calls first
+    "find_orders": _object(
+        state={"type": "string", "enum": list(_STATES)}, limit=_COUNT, open_only=_FLAG
     ),
     "record_part": _object(
         part={"type": "string", "enum": list(_PARTS)},
@@ -90,8 +94,10 @@ _TOOLS: dict[str, JsonView] = {
         shelf=_object(row=_COUNT, colour={"type": "string", "enum": list(_COLOURS)}),
     ),
     "send_notice": _object(recipient=_TEXT, urgent=_FLAG, text=_TEXT),
-    "find_orders": _object(
-        state={"type": "string", "enum": list(_STATES)}, limit=_COUNT, open_only=_FLAG
+    "book_room": _object(
+        room={"type": "string", "enum": list(_ROOMS)},
+        people={"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 4},
+        minutes=_COUNT,
     ),
 }
 
@@ -102,11 +108,17 @@ def _arguments(pick: _Picker, tool: str) -> Json:
             people = pick.some(_PEOPLE, pick.between(1, 3))
             return {"room": pick.one(_ROOMS), "people": people, "minutes": pick.between(10, 240)}
         case "record_part":
-            shelf = {"row": pick.between(1, 90), "colour": pick.one(_COLOURS)}
-            return {"part": pick.one(_PARTS), "state": pick.one(_STATES), "shelf": shelf}
+            return {
+                "part": pick.one(_PARTS),
+                "state": pick.one(_STATES),
+                "shelf": {"row": pick.between(1, 90), "colour": pick.one(_COLOURS)},
+            }
         case "send_notice":
-            text = f"The {pick.one(_PARTS)} on shelf {pick.between(1, 90)} is {pick.one(_STATES)}."
-            return {"recipient": pick.one(_PEOPLE), "urgent": pick.one((True, False)), "text": text}
+            return {
+                "recipient": pick.one(_PEOPLE),
+                "urgent": pick.one((True, False)),
+                "text": f"The {pick.one(_PARTS)} on shelf {pick.between(1, 90)} is {pick.one(_STATES)}.",
+            }
     return {
         "state": pick.one(_STATES),
         "limit": pick.between(1, 90),
@@ -114,10 +126,13 @@ def _arguments(pick: _Picker, tool: str) -> Json:
     }
 
 
-def _call(pick: _Picker, number: int) -> Json:
-    """A request for one call, every fourth time for two, with one to four tools to choose from."""
+def _call(pick: _Picker, number: int, *, short: bool = False) -> Json:
+    """A request for one call, from the 16th on every fourth time for two, with one to four tools to choose from.
+    Every second one is to be answered without a thought, of which a short limit would cut the call off."""
     tools = pick.some(tuple(_TOOLS), pick.between(1, len(_TOOLS)))
-    wanted = tools[: 2 if number % 4 == 3 else 1]
+    if short:
+        tools.sort(key=list(_TOOLS).index)
+    wanted = tools[: 2 if number % 4 == 3 and number > 12 else 1]
     calls = "\n".join(
         f"{name} {json.dumps(_arguments(pick, name), ensure_ascii=False)}" for name in wanted
     )
@@ -139,6 +154,7 @@ def _call(pick: _Picker, number: int) -> Json:
             for name in sorted(tools)
         ],
         "tool_choice": choices[number % len(choices)],
+        **({"chat_template_kwargs": {"enable_thinking": False}} if number % 2 else {}),
     }
 
 
@@ -181,8 +197,10 @@ def _session(pick: _Picker, size: int, turns: int) -> list[Json]:
     """Turns on one prefix; the first is asked again at the end, when others have used and evicted its blocks."""
     lines = _rules(pick, size)
     system = {"role": "system", "content": "The rules of the store:\n" + "\n".join(lines)}
-    numbers = pick.some(range(1, len(lines) + 1), min(turns, len(lines)))
-    repeats = [f"Repeat rule {number} word for word." for number in numbers]
+    repeats = [
+        f"Repeat rule {number} word for word."
+        for number in pick.some(range(1, len(lines) + 1), min(turns, len(lines)))
+    ]
     return [{"messages": [system, *_said(text)]} for text in (*repeats, repeats[0])]
 
 
@@ -225,8 +243,8 @@ def _head(prompt: Chat) -> Json:
     first = list(
         itertools.takewhile(lambda m: m.get("role") in ("system", "developer"), body["messages"])
     )
-    parts = {"messages": first, "tools": body.get("tools")}
-    return {name: part for name, part in parts.items() if part}
+    parts = ("messages", first), ("tools", body.get("tools"))
+    return {name: part for name, part in parts if part}
 
 
 def sentinels_of(prefix: JsonView) -> tuple[Ask, ...]:
@@ -235,11 +253,11 @@ def sentinels_of(prefix: JsonView) -> tuple[Ask, ...]:
     No tool is called: a grammar would hold the answer."""
     tools = prefix.get("tools")
     settings = {"tools": tools, "tool_choice": "none"} if tools else {}
-    bodies = (
-        {"messages": [*prefix.get("messages", ()), *_said(text)], **settings}
+    head = prefix.get("messages", ())
+    return tuple(
+        Ask("sentinel", {"messages": [*head, *_said(text)], **settings}, _SENTINEL_TOKENS)
         for text in _sentinel_texts()
     )
-    return tuple(Ask("sentinel", body, _SENTINEL_TOKENS) for body in bodies)
 
 
 def _sentinel_texts() -> tuple[str, ...]:
@@ -254,25 +272,27 @@ class _Size:
 
     own: int
     tools: int
-    tools_again: int  # of them, asked once more with the other way of streaming
     documents: int
+    again: int  # of calls, documents and languages, asked once more with the other way of streaming
     sessions: int
     turns: int
     prefix: int
     needles: tuple[int, ...]
     sampled: int
     own_sampled: int
-    same: int  # prompts that are asked four times
-    tokens: int  # limit of an answer
+    same: int  # prompts that are sampled several times
+    times: int  # that each of them is asked; two equal answers show that a seed is used again
+    drawn: int  # limit of a sampled answer
+    copied: int  # limit of a text that stands in the prompt
 
 
+_TOKENS = 96  # limit of every other answer: two calls fit, and some faults need more than 64
 _SIZES = {
-    QUICK: _Size(2, 1, 1, 2, 1, 2, 512, (), 2, 0, 0, 64),
-    FULL: _Size(16, 48, 16, 32, 4, 5, 4096, (2048, 16384, 65536), 32, 16, 4, 96),
+    QUICK: _Size(2, 10, 4, 14, 1, 2, 512, (), 2, 0, 2, 3, 48, 24),
+    FULL: _Size(16, 48, 32, 16, 4, 5, 4096, (2048, 16384, 65536), 32, 16, 4, 4, _TOKENS, _TOKENS),
 }
-_SAME = 4  # times that a prompt is asked; two equal answers of it show that a seed is used again
 _NEEDLES = 2  # per length
-_NUCLEUS = 0.9  # top_p of every fourth sampled request, so that one that is ignored shows
+_NUCLEUS = 0.5  # top_p of one in four sampled requests: of one that is ignored, half of the tokens may show
 SENTINELS = 3  # of a pass
 _COPY = "Return this file unchanged."
 _SENTINEL_TEXTS, _SENTINEL_TOKENS = 12, 48
@@ -286,54 +306,59 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
     more characters than that.
     """
     size, pick = _SIZES[fidelity], _Picker(f"answers {fidelity}")
-    longest = context_tokens - 2 * size.tokens
+    longest = context_tokens - 2 * _TOKENS
     spare = workload.spare_prompts(size.own + size.own_sampled)
     others = _built_in("rag" if any(kind.name == "edits" for kind in workload.traffic) else "edits")
-    spare += others[: size.own - len(spare)] if len(spare) < size.own else ()
+    spare += others[: max(size.own - len(spare), 0)]
     chat = _built_in("chat")
     temperature = max(workload.temperatures)
     sessions = [_session(pick, min(size.prefix, longest), size.turns) for _ in range(size.sessions)]
-    calls = [
-        Ask("tools", _call(pick, n), size.tokens, stream=n % 2 == 0) for n in range(size.tools)
-    ]
-    prefix = hot_prefix(prompt for kind in workload.traffic for prompt in kind.prompts)
-    prompts = {prompt for kind in workload.traffic for prompt in kind.prompts}
-    measured = prompts - {*workload.spare_prompts(len(prompts))}
-    free = [
-        ask
-        for ask, text in zip(sentinels_of(prefix), _sentinel_texts(), strict=True)
-        if text not in measured
-    ]
-    kinds = [
-        free[:SENTINELS],
-        [Ask(OWN, body_of(prompt), size.tokens) for prompt in spare[: size.own]],
-        calls,
-        [replace(ask, stream=not ask.stream) for ask in calls[: size.tools_again]],
-        [
-            Ask("json", _document(pick, n), size.tokens, stream=n % 2 == 1)
+    formed = [
+        *(
+            Ask("tools", _call(pick, n, short=fidelity == QUICK), _TOKENS, stream=n % 2 == 0)
+            for n in range(size.tools)
+        ),
+        *(
+            Ask("json", _document(pick, n), _TOKENS, stream=n % 2 == 1)
             for n in range(size.documents)
-        ],
+        ),
+        *(Ask("language", {"messages": _said(text)}, size.copied) for text in _LANGUAGES),
+    ]
+    prompts = [prompt for kind in workload.traffic for prompt in kind.prompts]
+    measured = set(prompts).difference(workload.spare_prompts(len(prompts)))
+    sentinels = zip(sentinels_of(hot_prefix(prompts)), _sentinel_texts(), strict=True)
+    kinds = [
+        [ask for ask, text in sentinels if text not in measured][:SENTINELS],
+        [Ask(OWN, body_of(prompt), _TOKENS) for prompt in spare[: size.own]],
+        formed,
+        [replace(ask, stream=not ask.stream) for ask in formed[: size.again]],
         [
-            Ask("needle", _needle(pick, length), size.tokens)
+            Ask("needle", _needle(pick, length), _TOKENS)
             for length in size.needles
             for _ in range(_NEEDLES)
             if length <= longest
         ],
-        [Ask("session", body, size.tokens) for bodies in sessions for body in bodies[:-1]],
+        [Ask("session", body, size.copied) for bodies in sessions for body in bodies[:-1]],
         [
-            Ask("prose", body_of(prompt), size.tokens, 1.0, _NUCLEUS if n % 4 == 3 else 1.0)
+            Ask(
+                "prose",
+                body_of(prompt) | ({} if n else {"seed": 11}),
+                size.drawn,
+                1.0,
+                _NUCLEUS if n % 4 == 1 else 1.0,
+            )
             for n, prompt in enumerate(chat[-size.sampled :])
         ],
         [
-            Ask("same", body_of(prompt), size.tokens, 1.0)
+            Ask("same", body_of(prompt), size.drawn, 1.0)
             for prompt in chat[: size.same]
-            for _ in range(_SAME)
+            for _ in range(size.times)
         ],
         [
-            Ask(OWN, body_of(prompt), size.tokens, temperature)
+            Ask(OWN, body_of(prompt), size.drawn, temperature)
             for prompt in spare[size.own :]
             if temperature
         ],
     ]
     mixed = [ask for turn in itertools.zip_longest(*kinds) for ask in turn if ask is not None]
-    return (*mixed, *(Ask("session", bodies[-1], size.tokens) for bodies in sessions))
+    return (*mixed, *(Ask("session", bodies[-1], size.copied) for bodies in sessions))

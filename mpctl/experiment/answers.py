@@ -136,9 +136,6 @@ class Answer:
     seconds: float = field(
         default=0.0, compare=False
     )  # of the whole answer, 0 where nobody took it
-    detokenized: str | None = (
-        None  # the text of ``ids`` without special tokens, where the engine was asked for it
-    )
     model: str = ""  # the adapter that was asked, empty for the engine's own model
     tokenized: bool = (
         False  # the ids are those of the text, which may have been sampled as other ones

@@ -170,13 +170,6 @@ def _canonical(text: str) -> str:
         return text
 
 
-def text_differs(answer: Answer) -> bool:
-    """Return whether a plain answer's text is not that of its token ids; False where nobody asked for that."""
-    if answer.detokenized is None or answer.tool_calls or answer.reasoning:
-        return False
-    return answer.text.strip() != answer.detokenized.strip()
-
-
 def stream_twins(pairs: Iterable[Pair]) -> list[tuple[Pair, Pair]]:
     """Return the pairs of each request that was sent streamed and not streamed."""
     by_request: dict[str, dict[bool, Pair]] = {}

@@ -29,9 +29,7 @@ _NORMAL_99 = 2.58  # standard deviations that hold 99 % of a normal distribution
 BROKEN = 6.0  # nats of tau: no rounding is as wide, so the baseline itself chooses tokens that it finds unlikely
 FEWEST = 2  # answers of the baseline that are a control
 FEWEST_SETTLED = 8  # tokens at least of an answer whose digest is compared
-_CHANCE = (
-    15.0  # nats: two independent answers agree on a text as surprising once in three million pairs
-)
+_CHANCE = 12.0  # nats: two independent answers agree on a text as surprising once in 160,000 pairs
 
 
 @dataclass(frozen=True)
@@ -165,8 +163,8 @@ def first_of(pairs: Iterable[Pair]) -> dict[int, int]:
 
 
 def same_seed(answers: Sequence[tuple[int, Answer, Sequence[float]]]) -> int | None:
-    """Return the number of a sampled answer that begins like another one of the same request with more than 15 nats of
-    surprise in common; the probability of that is at most exp(-15) for each pair of independent answers.
+    """Return the number of a sampled answer that begins like another one of the same request with more than 12 nats of
+    surprise in common; the probability of that is at most exp(-12) for each pair of independent answers.
 
     ``answers``: number, answer, and the log probability of each token at temperature 1.
     """

@@ -168,7 +168,7 @@ def _answer(endpoint: Endpoint, salt: str, alternatives: int, ask: Ask) -> Answe
         "stream": ask.stream,
         **({"cache_salt": salt} if salt else {}),
     }
-    if alternatives:
+    if alternatives > (_FEWEST if ask.constrained else 0):  # else its first difference is scored
         body |= {"logprobs": True, "top_logprobs": alternatives, "return_tokens_as_token_ids": True}
     started = monotonic()
     try:

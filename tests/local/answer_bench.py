@@ -20,13 +20,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from mpctl.experiment.answers import AnswerCheck, AnswerRule, BaselineAnswers
-from mpctl.experiment.block import BASELINE
 from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.experiment.users import Placement
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.gate.answers import refusing
 from mpctl.platform import answers
-from mpctl.rollout.arm_engines import MeasuredEngine
+from mpctl.rollout.arm_engines import ArmEngines, MeasuredEngine
 from mpctl.rollout.ports import Endpoint
 from mpctl.rollout.steps import answers as step
 
@@ -164,23 +163,24 @@ class Bench:
             score=answers.score,
             describe=lambda endpoint: SimpleNamespace(context_tokens=2048),
         )
-        note = SimpleNamespace(
+        note: Any = SimpleNamespace(
             step=lambda *words: self.progress.append(" ".join(words)), update=self.progress.append
         )
         context: Any = SimpleNamespace(meter=meter, progress=note)
-        plan = SimpleNamespace(
-            placement=Placement.SERVICE, fidelity=self.fidelity, baseline_spec=None
-        )
+        users = SimpleNamespace(placement=Placement.SERVICE)
+        plan = SimpleNamespace(users=users, fidelity=self.fidelity, baseline_spec=None)
         operation: Any = SimpleNamespace(plan=plan, id="bench")
-        measured: Any = SimpleNamespace(
-            workload=self.workload,
-            note_conditions=lambda arm: None,
-            target=lambda arm: MeasuredEngine(self.endpoints[arm], None),
-            salt=lambda arm, attempt="": (
-                f"{arm} {attempt} {0 if arm == BASELINE else self._passes}"
-            ),
+        records: Any = SimpleNamespace(
+            workload=self.workload, id="bench", created="", read=lambda *_: "conditions"
         )
-        return step._Pass(context, operation, measured)
+        engines = ArmEngines(
+            records,
+            context.meter,
+            note,
+            lambda arm: MeasuredEngine(self.endpoints[arm], None),
+            f"{self._passes}",
+        )
+        return step._Pass(context, operation, engines)
 
 
 def refusals(check: AnswerCheck) -> list[AnswerRule]:

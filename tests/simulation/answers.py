@@ -114,17 +114,19 @@ class Engine:
         prompts = np.array(
             [[(n * 31) % (TOKENS - 1) + 1, (n // 63 * 17 + n) % (TOKENS - 1) + 1] for n, _ in asks]
         )
-        history = np.zeros((count, PROMPT_TOKENS + LIMIT), dtype=np.int64)
+        limits = np.array([ask.max_tokens for _, ask in asks])
+        most = int(limits.max())
+        history = np.zeros((count, PROMPT_TOKENS + most), dtype=np.int64)
         history[:, :PROMPT_TOKENS] = prompts
-        chosen, best = np.zeros((count, LIMIT)), np.zeros((count, LIMIT))
-        lengths = np.full(count, LIMIT)
+        chosen, best = np.zeros((count, most)), np.zeros((count, most))
+        lengths = limits.copy()
         active = np.ones(count, dtype=bool)
         constrained = np.array([ask.constrained and self.grammar for _, ask in asks])
         temperatures = np.array([self.temperature(ask.temperature) for _, ask in asks])
         nuclei = np.array([self.top_p(ask.top_p) for _, ask in asks])
         salts = np.array([n for n, _ in asks])
         memory: dict[str, object] = {}
-        for position in range(LIMIT):
+        for position in range(most):
             step = Step(self, asks, history, position, salts, memory, active)
             raw = step.clean() + self.rng.normal(0.0, self.noise or 1e-12, (count, TOKENS))
             step.raw = raw
@@ -140,7 +142,7 @@ class Engine:
             rows = np.arange(count)
             chosen[:, position], best[:, position] = logprobs[rows, tokens], logprobs.max(axis=1)
             history[:, PROMPT_TOKENS + position] = tokens
-            ended = active & (tokens == END)
+            ended = active & ((tokens == END) | (position + 1 == limits))
             lengths[ended] = position + 1
             active &= ~ended
         return [
@@ -149,7 +151,9 @@ class Engine:
                 Answer(
                     prompt_ids=tuple(map(int, prompts[n])),
                     ids=tuple(map(int, history[n, PROMPT_TOKENS : PROMPT_TOKENS + lengths[n]])),
-                    finish="stop" if lengths[n] < LIMIT or history[n, -1] == END else "length",
+                    finish="stop"
+                    if history[n, PROMPT_TOKENS + lengths[n] - 1] == END
+                    else "length",
                     logprobs=tuple(map(float, chosen[n, : lengths[n]])),
                     best=tuple(map(float, best[n, : lengths[n]])),
                 ),
@@ -433,7 +437,8 @@ def _digit(text: str) -> str:
     return text if at is None else f"{text[:at]}{(int(text[at]) + 1) % 6}{text[at + 1 :]}"
 
 
-_TOOLS, _TEXTS = ("tools",), ("json", "own", "prose", "session")
+_TOOLS = ("tools",)
+_TEXTS = ("json", "own", "prose", "session", "sentinel", "language")
 FORM_FAULTS: tuple[tuple[str, tuple[str, ...], Callable[[Ask, Answer, Answer], Answer]], ...] = (
     ("argument lost", _TOOLS, _call(lambda a: {k: v for k, v in a.items() if k != "checked"})),
     ("arguments {}", _TOOLS, _call(lambda a: {})),
@@ -457,7 +462,7 @@ FORM_FAULTS: tuple[tuple[str, tuple[str, ...], Callable[[Ask, Answer, Answer], A
         ),
     ),
     ("last call lost", _TOOLS, lambda ask, a, o: replace(a, tool_calls=a.tool_calls[:-1])),
-    ("JSON or text cut", ("json", "own"), _of_text(lambda t: t[: len(t) // 2])),
+    ("JSON or text cut", _TEXTS, _of_text(lambda t: t[: len(t) // 2])),
     ("one digit changed", ("tools", *_TEXTS), _of_text(_digit)),
     ("stream chunk dropped", ("tools", *_TEXTS), _of_text(lambda t: t[:5] + t[9:])),
     ("stream chunk doubled", ("tools", *_TEXTS), _of_text(lambda t: t[:9] + t[5:])),
@@ -547,8 +552,10 @@ def sampled_again(
     noise: float,
     seed: int,
 ) -> tuple[list[Pair], list[tuple[int, Ask]]]:
-    """The sampled requests of a pass once more: their pairs, and the requests with the seeds of their answers."""
-    only = list({ask.digest: (n, ask) for n, ask in asks if not ask.greedy}.values())
+    """The sampled requests of a pass once more, without those that bring a seed: their pairs, and the requests with the
+    seeds of their answers."""
+    drawn = [(n, ask) for n, ask in asks if not ask.greedy and "seed" not in ask.body]
+    only = list({ask.digest: (n, ask) for n, ask in drawn}.values())
     further, _, _ = simulated_pass(
         fault, size=0, noise=noise, seed=seed, only=only, first=len(pairs)
     )

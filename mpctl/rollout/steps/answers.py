@@ -6,7 +6,7 @@ middle asks again, since nothing of it changes what is served.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mpctl.errors import MpctlError
@@ -37,7 +37,7 @@ from mpctl.rollout.steps.candidate import ReadinessResult, wait_ready
 from mpctl.rollout.steps.measure import AnswersResult, engines_in_turns, engines_of
 from mpctl.watch.sentinel import AGAIN, Check, first_check
 
-_AT_ONCE = 4  # at least: many faults need two rows in a batch
+_AT_ONCE = 16  # at least: some faults need 8 rows in a batch or more
 _CONTEXT = 4096  # tokens, where the engine does not tell
 _GAPS, _LAW = (
     2,
@@ -72,10 +72,11 @@ class _Pass:
         )
 
     def _score(self, answers: Sequence[Answer | None], alternatives: int) -> list[Scored | None]:
-        scorable = (None,) * len(answers) if self.engines.unscorable() else answers
-        concurrency = self._concurrency
         return self.engines.score(
-            scorable, attempt="scores", concurrency=concurrency, alternatives=alternatives
+            (None,) * len(answers) if self.engines.unscorable() else answers,
+            attempt="scores",
+            concurrency=self._concurrency,
+            alternatives=alternatives,
         )
 
     def ask_baseline(self) -> BaselineAnswers:
@@ -91,13 +92,24 @@ class _Pass:
             "answers", f"{len(asks)} requests to the baseline, {self._concurrency} at once"
         )
         answers = self._ask(BASELINE, asks)
-        skipped = _refused_kinds(asks, answers)
+        # An engine without a tool parser refuses tools: such a kind of request is left out.
+        errors: dict[str, set[str]] = {}
+        for ask, answer in zip(asks, answers, strict=True):
+            errors.setdefault(ask.kind, set()).add(answer.error)
+        skipped = {
+            kind: f"the baseline answers {', '.join(sorted(reasons))}"
+            for kind, reasons in errors.items()
+            if "" not in reasons
+        }
         supported = [
             (ask, answer)
             for ask, answer in zip(asks, answers, strict=True)
             if ask.kind not in skipped
         ]
-        scores = self._score([answer if ask.greedy else None for ask, answer in supported], _GAPS)
+        scores = self._score(
+            [answer if ask.greedy and not ask.reshaped else None for ask, answer in supported],
+            _GAPS,
+        )
         return BaselineAnswers(
             tuple(a for a, _ in supported), tuple(a for _, a in supported), tuple(scores), skipped
         )
@@ -110,8 +122,8 @@ class _Pass:
             f"{len(baseline.asks)} requests to the candidate, {self._concurrency} at once",
         )
         candidate = behind(baseline.answers, self._ask(CANDIDATE, baseline.asks))
-        rows = zip(baseline.asks, baseline.answers, candidate, baseline.own, strict=True)
-        pairs = self._scored([Pair(number, *row) for number, row in enumerate(rows)])
+        rows = enumerate(zip(baseline.asks, baseline.answers, candidate, baseline.own, strict=True))
+        pairs = self._scored([Pair(number, *row) for number, row in rows])
         check = self._examined(pairs)
         for _ in range(0 if self.operation.plan.users.placement is Placement.TURNS else _FURTHER):
             if not promises(check):
@@ -121,52 +133,51 @@ class _Pass:
         if numbers := to_confirm(check):
             progress.update(f"{len(numbers)} requests are sent again alone")
             check = confirm(check, pairs, self._repeats([pairs[number] for number in numbers]))
-        replies = (
-            [(answer.error, 0.0) for answer in answers] for answers in (baseline.answers, candidate)
+        return replace(check, skipped={**baseline.skipped, **check.skipped}), Burst.of(
+            *([(a.error, 0.0) for a in answers] for answers in (baseline.answers, candidate))
         )
-        return replace(check, skipped={**baseline.skipped, **check.skipped}), Burst.of(*replies)
 
     def _examined(self, pairs: Sequence[Pair]) -> AnswerCheck:
-        level = level_of(answer for pair in pairs for answer in (pair.baseline, pair.candidate))
-        fidelity = self.operation.plan.fidelity
-        unscorable = (
-            why_unscorable(self.operation.plan.baseline_spec, ())
-            if self.leaves
-            else self.engines.unscorable()
-        )
+        plan, leaves = self.operation.plan, self.leaves
         return examine(
-            pairs, fidelity=fidelity, level=level, gone=self.leaves, unscorable=unscorable
+            pairs,
+            fidelity=plan.fidelity,
+            level=level_of(answer for p in pairs for answer in (p.baseline, p.candidate)),
+            gone=leaves,
+            unscorable=why_unscorable(plan.baseline_spec, ())
+            if leaves
+            else self.engines.unscorable(),
         )
 
     def _sampled_again(self, pairs: Sequence[Pair]) -> list[Pair]:
         """Both arms' answers to the sampled requests once more, scored; a request that comes several times in the
-        pass comes once."""
-        asks = tuple({pair.ask.digest: pair.ask for pair in pairs if not pair.ask.greedy}.values())
+        pass comes once, and one with a seed not at all: its answer would be the same."""
+        drawn = {
+            p.ask.digest: p.ask for p in pairs if not p.ask.greedy and "seed" not in p.ask.body
+        }
+        asks = tuple(drawn.values())
         self.context.progress.update(f"{len(asks)} sampled requests are sent again")
         rows = zip(asks, self._ask(BASELINE, asks), self._ask(CANDIDATE, asks), strict=True)
-        return self._scored(
-            [Pair(number, *row) for number, row in enumerate(rows, start=len(pairs))]
-        )
+        return self._scored([Pair(n, *row) for n, row in enumerate(rows, start=len(pairs))])
 
     def _scored(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """The pairs with the baseline's scores of the candidate's answers: of greedy ones that differ, and of all
-        sampled ones."""
+        """The pairs with the baseline's scores of the candidate's answers: of greedy ones that differ, as of its own,
+        and of all sampled ones."""
         if self.leaves:
             return [
                 replace(p, scored=scored_by(p.baseline, p.candidate)) if p.ask.greedy else p
                 for p in pairs
             ]
-        different = self._score(
-            [
-                p.candidate if p.ask.greedy and p.candidate.ids != p.baseline.ids else None
-                for p in pairs
-            ],
-            _GAPS,
+        differ = [p.ask.greedy and p.candidate.ids != p.baseline.ids for p in pairs]
+        rows = list(zip(pairs, differ, strict=True))
+        greedy = self._score([p.candidate if differs else None for p, differs in rows], _GAPS)
+        own = self._score(
+            [p.baseline if differs and not p.own else None for p, differs in rows], _GAPS
         )
         sampled = self._score([None if p.ask.greedy else p.candidate for p in pairs], _LAW)
         return [
-            replace(pair, scored=greedy or drawn)
-            for pair, greedy, drawn in zip(pairs, different, sampled, strict=True)
+            replace(pair, own=pair.own or mine, scored=theirs or drawn)
+            for pair, mine, theirs, drawn in zip(pairs, own, greedy, sampled, strict=True)
         ]
 
     def _repeats(self, pairs: Sequence[Pair]) -> list[Repeat]:
@@ -194,31 +205,13 @@ class _Pass:
     ) -> list[Pair]:
         """The pairs with other answers of both arms, scored."""
         if self.leaves:
-            rows = zip(pairs, theirs, strict=True)
             return [
                 replace(p, candidate=answer, scored=scored_by(p.baseline, answer))
-                for p, answer in rows
+                for p, answer in zip(pairs, theirs, strict=True)
             ]
         scores = self._score(own, _GAPS), self._score(behind(own, theirs), _LAW)
-        return [
-            Pair(pair.number, pair.ask, *arms, *scored)
-            for pair, arms, scored in zip(
-                pairs, zip(own, theirs, strict=True), zip(*scores, strict=True), strict=True
-            )
-        ]
-
-
-def _refused_kinds(asks: Iterable[Ask], answers: Iterable[Answer]) -> dict[str, str]:
-    """Kinds of requests of which the baseline answers none, with its reason: an engine without a tool parser refuses
-    tools."""
-    errors: dict[str, set[str]] = {}
-    for ask, answer in zip(asks, answers, strict=True):
-        errors.setdefault(ask.kind, set()).add(answer.error)
-    return {
-        kind: f"the baseline answers {', '.join(sorted(reasons))}"
-        for kind, reasons in errors.items()
-        if "" not in reasons
-    }
+        rows = zip(own, theirs, *scores, strict=True)
+        return [Pair(pair.number, pair.ask, *row) for pair, row in zip(pairs, rows, strict=True)]
 
 
 def ask_baseline(context: Context, operation: Operation) -> NoResult:
@@ -246,8 +239,8 @@ def compare_answers(context: Context, operation: Operation) -> AnswersResult:
     if baseline is None and not leaves:
         baseline = comparison.ask_baseline()
     if baseline is None:
-        lost = {"every kind": "the baseline's answers were lost with an interrupted command"}
-        baseline = BaselineAnswers((), (), (), lost)
+        reason = "the baseline's answers were lost with an interrupted command"
+        baseline = BaselineAnswers((), (), (), {"every kind": reason})
     check, burst = comparison.compare(baseline)
     verdict = engines.records.judge_answers(check, burst)
     decides = any(r.rule in frozenset(AnswerRule) and r.outcome in _STOPS for r in verdict.rules)

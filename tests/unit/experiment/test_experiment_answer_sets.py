@@ -1,6 +1,7 @@
 """Requests of a pass of answers: the same for both arms, and none of them a measured prompt."""
 
 import json
+import unicodedata
 from collections import Counter
 from dataclasses import replace
 
@@ -33,10 +34,40 @@ def test_both_arms_and_a_resumed_command_get_the_same_requests(fidelity):
     )
 
 
-def test_a_quick_pass_adds_a_fifth_of_the_default_requests_at_most():
-    default = 24 * 4 * 2
-    scored = 10
-    assert 2 * len(asks_of(WORKLOAD, QUICK, context_tokens=CONTEXT)) + scored <= 0.2 * default + 1
+def quick_asks():
+    return asks_of(WORKLOAD, QUICK, context_tokens=CONTEXT)
+
+
+def test_a_quick_pass_calls_tools_as_often_as_a_fault_of_one_call_in_ten_needs():
+    calls = [ask for ask in quick_asks() if ask.kind == "tools"]
+    assert 1 - 0.9 ** len(calls) > 0.8
+    assert Counter(ask.stream for ask in calls) == {True: 10, False: 10}
+    assert len({ask.digest for ask in calls}) == 10  # each is asked streamed and not
+    thoughtless = [ask for ask in calls if "chat_template_kwargs" in ask.body]
+    assert {ask.stream for ask in thoughtless} == {True, False} and len(thoughtless) == 10
+
+
+def test_a_quick_pass_has_one_request_of_what_one_is_enough_to_find():
+    asks = quick_asks()
+    assert sum("seed" in ask.body for ask in asks) == sum(ask.top_p < 1 for ask in asks) == 1
+    assert not [ask for ask in asks if ask.greedy and ("seed" in ask.body or ask.top_p < 1)]
+    sampled = Counter(ask.digest for ask in asks if not ask.greedy and ask.top_p == 1)
+    assert sorted(sampled.values()) == [1, 3, 3]
+
+
+def test_a_quick_pass_asks_users_prompts_longer_and_in_several_scripts():
+    asks = quick_asks()
+    assert {said(ask): ask.max_tokens for ask in asks if ask.kind == "own"} == {"a0": 96, "b0": 96}
+    copied = [said(ask) for ask in asks if ask.kind == "language"]
+    scripts = {unicodedata.name(text[0]).split()[0] for text in copied}
+    assert scripts == {"CJK", "ARABIC", "DEVANAGARI", "CYRILLIC"}
+
+
+def test_a_quick_pass_at_16_at_once_takes_no_more_steps_than_14_requests_4_at_once():
+    asks = quick_asks()
+    typical = {"tools": 40, "json": 30}  # a document ends before its limit
+    tokens = sum(typical.get(ask.kind, ask.max_tokens) for ask in asks)
+    assert max(tokens / 16, *(ask.max_tokens for ask in asks)) <= 14 * 50 / 4
 
 
 def test_a_full_pass_has_as_many_of_a_kind_as_its_faults_need():
@@ -101,7 +132,7 @@ def test_prose_is_sampled_from_the_models_whole_law_and_a_part_of_it_from_its_nu
     ]
     assert Counter((ask.temperature, ask.top_p) for ask in prose if ask.kind == "prose") == {
         (1, 1): 24,
-        (1, 0.9): 8,
+        (1, 0.5): 8,
     }
     assert {(ask.temperature, ask.top_p) for ask in prose if ask.kind == "same"} == {(1.0, 1.0)}
     assert set(Counter(said(ask) for ask in prose if ask.kind == "same").values()) == {4}

@@ -257,6 +257,17 @@ def test_the_watch_asks_for_ids_in_users_part_of_the_cache_and_for_no_log_probab
     assert body["return_token_ids"] and answer == Answer(ids=(1,), text="a")
 
 
+@pytest.mark.parametrize(("alternatives", "asked_for"), [(2, False), (20, True)])
+def test_a_grammars_answer_has_log_probabilities_only_if_nothing_will_score_it(
+    engine, alternatives, asked_for
+):
+    engine.respond = lambda body: (200, '{"choices": []}')
+    body = {"messages": [], "response_format": {"type": "json_object"}}
+    asks = [Ask("json", body, 64), Ask("own", {"messages": []}, 64)]
+    answers.ask(engine.endpoint, asks, concurrency=1, salt="", alternatives=alternatives)
+    assert ["logprobs" in sent for _, sent in engine.bodies] == [asked_for, True]
+
+
 def test_texts_get_the_token_ids_of_their_engine(engine):
     """Reasoning and calls were rendered from tokens that no text tells."""
     engine.respond = lambda body: (

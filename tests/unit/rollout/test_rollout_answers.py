@@ -54,7 +54,7 @@ def test_both_arms_answer_before_the_candidate_is_measured(strategy):
     memory = MemoryWorld(FASTER)
     done = rollout(memory, strategy)
     requests = count(memory, done)
-    assert memory.meter.asked == [(BASELINE_TEXT, requests, 4), (CANDIDATE_TEXT, requests, 4)]
+    assert memory.meter.asked == [(BASELINE_TEXT, requests, 16), (CANDIDATE_TEXT, requests, 16)]
     answered = done.result("answers", AnswersResult)
     assert (answered.requests, answered.level, answered.verdict) == (requests, Level.IDS, None)
     steps = list(done.done)
@@ -101,6 +101,19 @@ def test_only_the_baseline_scores(monkeypatch):
     memory = MemoryWorld(WRONG)
     rollout(memory, Strategy.SIDE_BY_SIDE)
     assert {manifest for manifest, _, _ in memory.meter.scored} == {BASELINE_TEXT}
+
+
+@pytest.mark.parametrize(("behaviours", "differ"), [(FASTER, False), (WRONG, True)])
+def test_a_grammars_answers_of_the_baseline_are_scored_only_where_the_candidates_differ(
+    behaviours, differ
+):
+    memory = MemoryWorld(behaviours)
+    done = rollout(memory, Strategy.SIDE_BY_SIDE)
+    asks = asks_of(workload_of(memory.context, done), QUICK, context_tokens=4096)
+    under_grammar = sum(ask.greedy and ask.reshaped for ask in asks)
+    plain, *later = [count for _, count, _ in memory.meter.scored]
+    assert plain == sum(ask.greedy for ask in asks) - under_grammar
+    assert (under_grammar in later) is differ
 
 
 @pytest.mark.parametrize("argument", ["--enable-lora", "--lora-modules=sql=org/sql"])
@@ -199,11 +212,13 @@ def test_sampled_requests_are_asked_again_while_the_e_value_hints_at_a_fault(mon
         "mpctl.rollout.steps.answers.promises", lambda check: len(memory.meter.asked) < 6
     )
     done = rollout(memory, Strategy.SIDE_BY_SIDE)
-    sampled = sum(
-        not ask.greedy
-        for ask in asks_of(workload_of(memory.context, done), QUICK, context_tokens=4096)
-    )
-    assert memory.meter.asked[2:] == [(BASELINE_TEXT, sampled, 4), (CANDIDATE_TEXT, sampled, 4)] * 2
+    asks = asks_of(workload_of(memory.context, done), QUICK, context_tokens=4096)
+    sampled = {ask.digest: ask for ask in asks if not ask.greedy}.values()
+    again = sum(
+        "seed" not in ask.body for ask in sampled
+    )  # with a seed the answer would be the same
+    assert again == len(sampled) - 1
+    assert memory.meter.asked[2:] == [(BASELINE_TEXT, again, 16), (CANDIDATE_TEXT, again, 16)] * 2
     assert done.ending is Ending.PROMOTED
 
 
@@ -218,7 +233,7 @@ def test_arms_that_take_turns_answer_in_turns():
     assert memory.meter.asked[-1] == (
         CANDIDATE_TEXT,
         SENTINELS,
-        4,
+        16,
     )  # started again for its promotion
     assert done.ending is Ending.PROMOTED
 
@@ -336,4 +351,4 @@ def test_pods_that_replace_the_measured_ones_must_answer_alike(wrong, endings):
 def test_a_suspect_is_sent_again_alone_and_at_the_concurrency_of_the_pass():
     memory = MemoryWorld(WRONG)
     rollout(memory, Strategy.SIDE_BY_SIDE)
-    assert [row[1:] for row in memory.meter.asked[2:]] == [(4, 1), (4, 4)] * 2
+    assert [row[1:] for row in memory.meter.asked[2:]] == [(5, 1), (20, 16)] * 2
