@@ -25,6 +25,7 @@ ABOUT = """Speculative decoding for vLLM, rolled out behind a measured gate and 
 
 \b
 Examples:
+  mpctl try                         check, predict, measure: nothing changes
   mpctl doctor                      find what would stop a rollout
   mpctl plan qwen --gpu L4          predict what each method would bring
   mpctl rollout qwen --spec ngram   measure n-gram, promote it if it pays
@@ -33,6 +34,7 @@ Examples:
 EPILOG = "Global options: mpctl status --help. Exit codes: mpctl help exit-codes"
 
 COMMANDS: Table = {
+    "try": ("trial:try_", "Find out whether speculation pays, step by step", "Rollout"),
     "rollout": (
         "operate.rollout:rollout",
         "Roll speculation onto a service behind a measured gate",

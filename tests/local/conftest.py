@@ -86,8 +86,9 @@ class Mpctl:
             )
         return done
 
-    def on_terminal(self, columns, *arguments, code=0, seconds=0):
-        """What a terminal of that width shows: lines that are redrawn count as lines. ``seconds``: until Ctrl-C."""
+    def on_terminal(self, columns, *arguments, code=0, seconds=0, typed=None):
+        """What a terminal of that width shows: lines that are redrawn count as lines. ``seconds``: until Ctrl-C;
+        ``typed``: on its keyboard, which the program has only then, by the question that is answered."""
         reader, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         environment = {k: v for k, v in self.environment.items() if k not in ("COLUMNS", "CI")} | {
@@ -97,11 +98,14 @@ class Mpctl:
             [sys.executable, "-m", "mpctl.cli.main", *arguments],
             cwd=self.directory,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=terminal if typed else subprocess.DEVNULL,
             stdout=terminal,
             stderr=terminal,
+            start_new_session=bool(typed),
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if typed else None,
         )
         os.close(terminal)
+        answers = dict(typed or {})
         if seconds:
             threading.Timer(seconds, process.send_signal, (signal.SIGINT,)).start()
         shown = b""
@@ -111,6 +115,8 @@ class Mpctl:
             except OSError:  # the last writer has closed it
                 break
             shown += part
+            for question in [text for text in answers if text.encode() in shown]:
+                os.write(reader, answers.pop(question).encode())
         os.close(reader)
         text = (
             re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", shown.decode())
