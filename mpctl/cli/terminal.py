@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -260,24 +260,6 @@ class Terminal:
             agreed = False
         if not agreed:
             raise Cancelled("cancelled; nothing was changed")
-
-    def ask(self, question: str, choices: Sequence[str] = ()) -> str:
-        """Ask for a word; ``choices``: those that are accepted, any without them.
-
-        Raises:
-            Cancelled: Ctrl-C or the end of the input in place of an answer.
-            InputError: there is no terminal to prompt on.
-        """
-        if not (self.asks and sys.stdin.isatty() and self.err.isatty()):
-            listed = f" ({', '.join(choices)})" if choices else ""
-            raise InputError(f"no terminal to ask on: {question}{listed}", hint="name it on the command line")
-        self._finish_line()
-        try:
-            answer: str = click.prompt(question, type=click.Choice(choices) if choices else str, err=True)
-        except click.Abort:
-            self._say("")
-            raise Cancelled("cancelled; nothing was changed") from None
-        return answer
 
     def stoppable(self) -> AbstractContextManager[None]:
         """A block in which a first Ctrl-C raises KeyboardInterrupt and a second one ends the process."""

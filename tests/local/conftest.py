@@ -88,7 +88,7 @@ class Mpctl:
 
     def on_terminal(self, columns, *arguments, code=0, seconds=0, typed=None):
         """What a terminal of that width shows: lines that are redrawn count as lines. ``seconds``: until Ctrl-C;
-        ``typed``: on its keyboard, which the program has only then, by the question that is answered."""
+        ``typed``: on its keyboard, which the program has only then, by the question it answers; "^C" is SIGINT."""
         reader, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         environment = {k: v for k, v in self.environment.items() if k not in ("COLUMNS", "CI")} | {
@@ -101,8 +101,6 @@ class Mpctl:
             stdin=terminal if typed else subprocess.DEVNULL,
             stdout=terminal,
             stderr=terminal,
-            start_new_session=bool(typed),
-            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if typed else None,
         )
         os.close(terminal)
         answers = dict(typed or {})
@@ -116,7 +114,11 @@ class Mpctl:
                 break
             shown += part
             for question in [text for text in answers if text.encode() in shown]:
-                os.write(reader, answers.pop(question).encode())
+                answer = answers.pop(question)
+                if answer == "^C":
+                    process.send_signal(signal.SIGINT)
+                else:
+                    os.write(reader, answer.encode())
         os.close(reader)
         text = (
             re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", shown.decode())
