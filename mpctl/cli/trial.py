@@ -56,8 +56,8 @@ def try_(context: CliContext, /, name: str | None) -> int:
     measured_s = 2 * usual.repeats * usual.per_round * _ANSWER_S  # of both arms
     minutes = math.ceil(((session.start_s() or _START_S) + measured_s) / 60)
     terminal.confirm(
-        f"{' '.join((method, *words))} is measured next to {session.title}: one more engine with as many GPUs as the first, "
-        f"for at most about {minutes} min unless your settings plan another measurement; users stay where they are\n"
+        f"{' '.join((method, *words))} is measured next to {session.title}: one more engine with as many GPUs as the "
+        f"first, for at most about {minutes} min unless your settings plan more; users stay where they are\n"
         "Measure it?"
     )
     numbered = (f"try-{session.name}-{number}.json.gz" for number in itertools.count(1))

@@ -3,7 +3,7 @@
 The load client times chunks as they arrive. On a machine with too few processors the API server and the client get
 less of them than the engine: chunks reach the client merged, in the extreme a whole answer at once, so that the first
 token seems to come with the last one (722 ms at p99 where the engine's mean is 15 ms). A tool parser holds chunks back
-as well. Then only the engine's own histogram knows; its quantile is the upper bound of a bucket.
+as well. Then the report says why it has no percentile of single tokens.
 """
 
 from __future__ import annotations
@@ -153,12 +153,10 @@ _PARSER = "--enable-auto-tool-choice"
 
 @dataclass(frozen=True)
 class Tail:
-    """A 99th percentile in ms. ``source``: ``client``, ``engine`` (the value is an upper bound), or empty without a
-    value; ``error_ms``: what the load client itself adds at p99, by its calibration; ``why``: the reason why the
-    client's own value is not shown."""
+    """A 99th percentile in ms, as the load client saw it. ``error_ms``: what the client itself adds at p99, by its
+    calibration; ``why``: the reason why there is no value."""
 
     value_ms: float | None = None
-    source: str = ""
     error_ms: float | None = None
     why: str = ""
 
@@ -170,11 +168,10 @@ def tail_of(
     spread = getattr(arm, name)
     why = "" if name == "e2e" else client_unfit(arm, argv)
     if why:
-        p99_ms = getattr(arm.window, f"{name}_p99_ms") if arm.window else None
-        return Tail(p99_ms, "engine" if p99_ms is not None else "", why=why)
+        return Tail(why=why)
     if spread is None:
         return Tail()
-    return Tail(spread.p99, "client", _error_ms(arm, name, calibration))
+    return Tail(spread.p99, _error_ms(arm, name, calibration))
 
 
 def client_unfit(arm: ArmSummary, argv: Sequence[str] = ()) -> str:

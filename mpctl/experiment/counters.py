@@ -49,10 +49,6 @@ _PLAIN = {
     "accepted": f"{_SPEC}accepted_tokens_total",
 }
 _PER_POSITION = f"{_SPEC}accepted_tokens_per_pos_total"
-_HISTOGRAMS = {
-    "ttft_buckets": "vllm:time_to_first_token_seconds_bucket",
-    "tpot_buckets": "vllm:request_time_per_output_token_seconds_bucket",
-}
 _LATENCY = "vllm:e2e_request_latency_seconds"
 _READ_ONCE = {  # gauges, and what is read of a process since its start: no window differences them
     "running": "vllm:num_requests_running",
@@ -60,14 +56,11 @@ _READ_ONCE = {  # gauges, and what is read of a process since its start: no wind
     "latency_seconds": f"{_LATENCY}_sum",
     "latency_count": f"{_LATENCY}_count",
 }
-_BUCKETS_OF = {
-    f"{_LATENCY}_bucket": "latency_buckets",
-    **{sample: field for field, sample in _HISTOGRAMS.items()},
-}
+_LATENCY_BUCKET = f"{_LATENCY}_bucket"
 _FIELD_OF = {sample: field for field, sample in {**_PLAIN, **_READ_ONCE}.items()}
 _STARTED = "process_start_time_seconds"
 _YEAR_2100 = 4_102_444_800
-_NAMES = frozenset((*_FIELD_OF, *_BUCKETS_OF, _PER_POSITION, _STARTED))
+_NAMES = frozenset((*_FIELD_OF, _LATENCY_BUCKET, _PER_POSITION, _STARTED))
 
 # vLLM 0.32 exports 70 of these series per data-parallel engine, with 2 or 3 labels and 100 characters each.
 _MOST_SERIES = 10_000
@@ -137,8 +130,6 @@ class _Counts:
     itl_count: float | None = None
     prefix_queries: float | None = None
     prefix_hits: float | None = None
-    ttft_buckets: Buckets = ()
-    tpot_buckets: Buckets = ()
 
     @property
     def requests(self) -> float:
@@ -190,7 +181,7 @@ class Counters(_Counts):
         """
         known_series: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
         sums: dict[str, float] = {}
-        buckets: dict[str, dict[float, float]] = {field: {} for field in _BUCKETS_OF.values()}
+        buckets: dict[float, float] = {}
         positions: dict[int, float] = {}
         engines: list[tuple[list[tuple[str, str]], float]] = []
         for sample in samples(text, _NAMES):
@@ -217,11 +208,10 @@ class Counters(_Counts):
             else:
                 bound = _bound(sample.labels.get("le", "inf"))
                 if math.isfinite(bound):
-                    counts = buckets[_BUCKETS_OF[sample.name]]
-                    counts[bound] = counts.get(bound, 0.0) + _finite(sample.name, sample.value)
-        histograms = {field: tuple(sorted(counts.items())) for field, counts in buckets.items()}
-        values: Json = {**sums, **histograms}
+                    buckets[bound] = buckets.get(bound, 0.0) + _finite(sample.name, sample.value)
+        values: Json = {**sums}
         return cls(
+            latency_buckets=tuple(sorted(buckets.items())),
             per_position=tuple(positions[i] for i in sorted(positions)),
             tokens_by_engine=tuple(value for _, value in sorted(engines)),
             **values,
@@ -234,8 +224,11 @@ class Counters(_Counts):
 
     @property
     def latency_p99_s(self) -> float | None:
-        """Upper bound of the 99th percentile of it, by the engine's histogram."""
-        return _p99_s(self.latency_buckets, self.latency_count)
+        """Upper bound of the 99th percentile of it, by the engine's histogram; None where it is above all bounds."""
+        if not self.latency_count:
+            return None
+        most = 0.99 * self.latency_count
+        return next((bound for bound, below in self.latency_buckets if below >= most), None)
 
 
 def samples(text: str, names: Collection[str]) -> Iterator[Sample]:
@@ -336,9 +329,7 @@ class Window(_Counts):
             for i, (b, a) in enumerate(pairs)
         )
         deltas.pop("prompt_tokens")
-        ttft = _bucket_deltas(before.ttft_buckets, after.ttft_buckets)
-        tpot = _bucket_deltas(before.tpot_buckets, after.tpot_buckets)
-        window = cls(per_position=positions, ttft_buckets=ttft, tpot_buckets=tpot, **deltas)  # type: ignore[arg-type]
+        window = cls(per_position=positions, **deltas)  # type: ignore[arg-type]
         window.check()
         return window
 
@@ -353,9 +344,7 @@ class Window(_Counts):
         for name in _SUMMED:
             values = [getattr(w, name) for w in windows]
             sums[name] = None if any(v is None for v in values) else sum(values)
-        ttft = _bucket_sums([w.ttft_buckets for w in windows])
-        tpot = _bucket_sums([w.tpot_buckets for w in windows])
-        return cls(per_position=positions, ttft_buckets=ttft, tpot_buckets=tpot, **sums)
+        return cls(per_position=positions, **sums)
 
     def check(self) -> None:
         """Raise CounterError where the counts contradict each other."""
@@ -445,17 +434,6 @@ class Window(_Counts):
         return _ms(_ratio(self.tpot_seconds, self.tpot_count))
 
     @property
-    def ttft_p99_ms(self) -> float | None:
-        """Upper bound of the 99th percentile of the time to first token, by the engine's histogram, in milliseconds."""
-        return _ms(_p99_s(self.ttft_buckets, self.ttft_count))
-
-    @property
-    def tpot_p99_ms(self) -> float | None:
-        """Upper bound of the 99th percentile of the time per output token, by the engine's histogram, in
-        milliseconds."""
-        return _ms(_p99_s(self.tpot_buckets, self.tpot_count))
-
-    @property
     def step_ms(self) -> float | None:
         """Mean time of a decode step, as the engine saw it, in milliseconds: vLLM observes its inter-token latency once
         per output of a step and not per token."""
@@ -470,29 +448,6 @@ class Window(_Counts):
 
 
 _SUMMED = ({*_PLAIN} - {"prompt_tokens"}) | {"prefix_expected"}
-
-
-def _bucket_deltas(before: Buckets, after: Buckets) -> Buckets:
-    """Counts between two readings; a histogram with other bounds or fewer counts than before tells nothing."""
-    earlier = dict(before)
-    deltas = tuple((bound, count - earlier.get(bound, 0.0)) for bound, count in after)
-    same = not before or [bound for bound, _ in before] == [bound for bound, _ in after]
-    return deltas if same and all(count >= 0 for _, count in deltas) else ()
-
-
-def _bucket_sums(histograms: list[Buckets]) -> Buckets:
-    """The sum of histograms with the same bounds; empty where one has others."""
-    bounds = [tuple(bound for bound, _ in histogram) for histogram in histograms]
-    if len(set(bounds)) != 1:
-        return ()
-    return tuple((bound, sum(h[i][1] for h in histograms)) for i, bound in enumerate(bounds[0]))
-
-
-def _p99_s(buckets: Buckets, count: float | None) -> float | None:
-    """The first bound below which 99 % lie, in seconds; None where it is above all."""
-    return (
-        next((bound for bound, below in buckets if below >= 0.99 * count), None) if count else None
-    )
 
 
 def _ms(seconds: float | None) -> float | None:

@@ -306,7 +306,7 @@ def between(before: ArmsReading, after: ArmsReading) -> TrafficWindow:
 
 def _pooled(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> Window:
     pods = tuple(Window.between(before[name], after[name]) for name in sorted(after))
-    return replace(Window.total(pods), ttft_buckets=(), tpot_buckets=())
+    return Window.total(pods)
 
 
 @dataclass

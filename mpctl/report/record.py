@@ -173,12 +173,11 @@ def arm_record(arm: ArmSummary) -> Json:
 
 
 def _p99(cell: CellReport) -> Json:
-    """The 99th percentiles with their source (client, or engine: an upper bound) and the client's own error."""
+    """The 99th percentiles with the load client's own error, or the reason why there is none."""
     return {
         arm: {
             f"{name}Ms": {
                 "value": t.value_ms,
-                "source": t.source,
                 "error": t.error_ms,
                 "why": t.why,
             }

@@ -60,12 +60,10 @@ def _row(arm: ArmSummary, name: str, ratio: str) -> list[str]:
 
 
 def tail_text(tail: Tail | None) -> str:
-    """A 99th percentile with its source: ``52 ms ± 9.1 ms`` by the load client, ``≤ 60 ms`` by the engine."""
+    """A 99th percentile with the load client's own error: ``52 ms ± 9.1 ms``."""
     if tail is None or tail.value_ms is None:
         return formatting.milliseconds(None)
     value = formatting.milliseconds(tail.value_ms)
-    if tail.source == "engine":
-        return f"≤ {value}"
     return value if tail.error_ms is None else f"{value} ± {formatting.milliseconds(tail.error_ms)}"
 
 

@@ -20,7 +20,7 @@ PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 def test_a_speculating_engine_after_load():
     found = captured("ngram_after_load")
-    assert replace(found, ttft_buckets=(), tpot_buckets=(), latency_buckets=()) == Counters(
+    assert replace(found, latency_buckets=()) == Counters(
         generation_tokens=8252.0,
         prompt_tokens=9698.0,
         preemptions=0.0,
@@ -191,7 +191,7 @@ def test_a_position_that_is_none_is_named(labels):
     [
         *("garbage", "<html><body>502</body></html>", '{"error": "x"}'),
         *("vllm:generation_tokens_total x\n", "vllm:generation_tokens_total{engine="),
-        'vllm:time_to_first_token_seconds_bucket{le="x"} 1',
+        'vllm:e2e_request_latency_seconds_bucket{le="x"} 1',
     ],
 )
 def test_what_is_no_exposition_is_refused(text):
@@ -295,9 +295,8 @@ AFTER = replace(
     per_position=(5.0, 3.0),
 )
 SPECULATION = ("drafts", "draft_tokens", "accepted")
-HISTOGRAMS = ("ttft_buckets", "tpot_buckets", "latency_buckets")
 READ_ONCE = ("running", "waiting", "latency_seconds", "latency_count")
-LISTS = ("per_position", "tokens_by_engine", *HISTOGRAMS)
+LISTS = ("per_position", "tokens_by_engine", "latency_buckets")
 NUMBERS = [f.name for f in fields(Counters) if f.name not in ("started", *READ_ONCE, *LISTS)]
 
 
@@ -307,40 +306,6 @@ def test_a_window_is_the_difference():
     ]
     expected = window(10.0, 4.0, 8.0, 5.0, (3.0, 2.0), **dict.fromkeys(unchanged, 0.0))
     assert Window.between(BEFORE, AFTER) == expected
-
-
-def test_the_slowest_requests_by_the_engines_own_histogram():
-    """One of 33 requests had its first token after 1 to 2.5 s; a hundredth of 33 is less than one request."""
-    actual_window = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
-    assert actual_window.ttft_p99_ms == 2500.0
-    assert actual_window.ttft_ms < 110
-    assert Window.total((actual_window, actual_window)).ttft_p99_ms == 2500.0
-    assert (
-        Window.total((actual_window, replace(actual_window, ttft_buckets=()))).ttft_p99_ms is None
-    )
-    assert replace(actual_window, ttft_count=None).ttft_p99_ms is None
-    assert replace(actual_window, ttft_count=100.0).ttft_p99_ms is None  # above the last bound
-    assert decode(Window, encode(actual_window)) == actual_window
-
-
-def test_the_quantile_is_of_the_window_alone():
-    before = replace(BEFORE, ttft_buckets=((0.1, 4.0), (1.0, 4.0)))
-    after = replace(
-        AFTER, ttft_count=104.0, ttft_seconds=9.0, ttft_buckets=((0.1, 102.0), (1.0, 104.0))
-    )
-    assert Window.between(before, after).ttft_p99_ms == 1000.0
-    assert (
-        Window.between(
-            after, replace(after, ttft_count=204.0, ttft_buckets=((0.1, 202.0), (1.0, 204.0)))
-        ).ttft_p99_ms
-        == 100.0
-    )
-
-
-@pytest.mark.parametrize("buckets", [((0.1, 1.0), (1.0, 1.0)), ((0.2, 102.0), (1.0, 104.0)), ()])
-def test_a_histogram_that_cannot_be_differenced_tells_nothing(buckets):
-    before = replace(BEFORE, ttft_buckets=((0.1, 4.0), (1.0, 4.0)))
-    assert Window.between(before, replace(AFTER, ttft_buckets=buckets)).ttft_p99_ms is None
 
 
 def test_a_restart_is_seen_although_the_counters_hide_it():

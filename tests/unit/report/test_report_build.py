@@ -176,30 +176,20 @@ def test_times_that_rest_on_merged_chunks_are_not_shown_as_latency():
     """A whole answer that reaches the client at once: 722 ms were shown beside an engine's mean of 15 ms."""
     run = make_run()
     cell = made(run).cells[0]
-    assert cell.tails[CANDIDATE]["ttft"].source == "client"
+    assert cell.tails[CANDIDATE]["ttft"].value_ms is not None
 
     def merged(sample):
         return replace(sample, ttft_ms=sample.e2e_ms - 0.1)
 
-    def counted(window):
-        return (
-            replace(window, ttft_buckets=((0.02, window.ttft_count),))
-            if window.ttft_count
-            else window
-        )
-
     def late(block):
-        return replace(
-            block, samples=tuple(map(merged, block.samples)), window=counted(block.window)
-        )
+        return replace(block, samples=tuple(map(merged, block.samples)))
 
     blocks = tuple(late(b) if b.arm == CANDIDATE else b for b in run.blocks)
     cell = made(replace(run, blocks=blocks)).cells[0]
     tails = cell.tails[CANDIDATE]
-    assert (tails["ttft"].value_ms, tails["ttft"].source) == (20.0, "engine")
     assert "merged" in tails["ttft"].why
-    assert (tail_text(tails["ttft"]), tail_text(tails["tpot"])) == ("≤ 20.0 ms", "?")
-    assert tails["e2e"].source == "client"
+    assert (tail_text(tails["ttft"]), tail_text(tails["tpot"])) == ("?", "?")
+    assert tails["e2e"].value_ms is not None
     assert set(cell.curves[CANDIDATE]) == {"e2e"}
     record = cell_record(cell.comparison, cell.verdict)
     assert record["candidate"]["ttftMs"]["p99"] is None
