@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import shlex
+from datetime import UTC, datetime
 from importlib.util import find_spec
-from pathlib import Path
 
 from mpctl import annex, commands
 from mpctl.app.bench.recorded import compare
@@ -60,8 +59,7 @@ def try_(context: CliContext, /, name: str | None) -> int:
         f"first, for at most about {minutes} min unless your settings plan more; users stay where they are\n"
         "Measure it?"
     )
-    numbered = (f"try-{session.name}-{number}.json.gz" for number in itertools.count(1))
-    file = next(name for name in numbered if not Path(name).exists())
+    file = f"try-{session.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json.gz"
     if code := _step(context, session.command("bench", "--spec", method, *words, "--run", file)):
         return code
     plots = all(map(find_spec, ("jinja2", "matplotlib")))

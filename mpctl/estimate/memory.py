@@ -327,23 +327,6 @@ def memory_findings(estimate: Estimate) -> tuple[Finding, ...]:
     )
 
 
-def compare_with_log(estimate: Estimate | None, log_text: str) -> str | None:
-    """The logged pool beside the estimate, for after the start; None while the engine has not logged one."""
-    tokens = kv_pool_tokens(log_text)
-    if tokens is None:
-        return None
-    if estimate is None:
-        return f"KV pool {tokens:,} tokens by the engine's log; nothing was estimated"
-    inside = estimate.after.low <= tokens <= estimate.after.high
-    nearest = min(max(tokens, estimate.after.low), estimate.after.high)
-    off = (
-        "inside the estimate"
-        if inside
-        else f"{abs(tokens - nearest) / max(nearest, 1):.0%} outside the estimate"
-    )
-    return f"KV pool {tokens:,} tokens by the engine's log, {estimate.after.text('tokens')} estimated: {off}"
-
-
 def pool_record(memory: Estimate | None) -> Json | None:
     """The KV pool in tokens without and with the draft, from the pessimistic to the optimistic end."""
     if memory is None:

@@ -23,11 +23,12 @@ def test_a_service_is_checked_measured_and_reported_and_nothing_of_it_changes(
     before = namespace.client.get("isvc", "demo")
     mpctl.environment.update(SHORT, MPCTL_POLICY=str(policy))
     done = mpctl("try", "demo")
+    (page,) = mpctl.directory.glob("try-demo-*.html")
     assert [re.sub(r" (-n|--kubeconfig) \S+", "", line) for line in commands_of(done)] == [
         "mpctl doctor",
         "mpctl plan demo --spec all",
-        "mpctl bench demo --spec ngram --run try-demo-1.json.gz",
-        "mpctl report try-demo-1.json.gz --output-file try-demo-1.html",
+        f"mpctl bench demo --spec ngram --run {page.stem}.json.gz",
+        f"mpctl report {page.stem}.json.gz --output-file {page.name}",
     ]
     after = namespace.client.get("isvc", "demo")
     assert (text_of(after), after["metadata"]["generation"]) == (
@@ -35,7 +36,7 @@ def test_a_service_is_checked_measured_and_reported_and_nothing_of_it_changes(
         before["metadata"]["generation"],
     )
     assert namespace.client.find("isvc", "demo-candidate") is None
-    assert (mpctl.directory / "try-demo-1.html").read_text().startswith("<!doctype html>")
+    assert page.read_text().startswith("<!doctype html>")
 
 
 def test_a_cluster_with_a_fault_ends_it_with_the_doctors_answer(cluster, namespace, mpctl):

@@ -17,14 +17,15 @@ def test_a_service_is_planned_measured_and_reported(up):
     done = up("try", "--yes")
     assert served(up) == before
     assert not (up.service / "ledger.jsonl").exists()
+    (page,) = up.directory.glob("try-demo-*.html")
     lines = re.findall(r"^\$ (.*)", done.stderr, re.MULTILINE)
     assert lines == [
         "mpctl plan demo --spec all",
-        "mpctl bench demo --spec ngram --run try-demo-1.json.gz",
-        "mpctl report try-demo-1.json.gz --output-file try-demo-1.html",
+        f"mpctl bench demo --spec ngram --run {page.stem}.json.gz",
+        f"mpctl report {page.stem}.json.gz --output-file {page.name}",
     ]
     assert "ngram is measured next to service default/demo" in done.stderr
-    assert (up.directory / "try-demo-1.html").read_text().startswith("<!doctype html>")
+    assert page.read_text().startswith("<!doctype html>")
     assert "next: mpctl rollout demo --spec ngram" in done.stderr
 
 

@@ -50,7 +50,6 @@ class OperationOutcome(commands.OnService):
     verdict: Verdict | None = None
     note: str = ""  # why nothing was to be done
     preview: Preview | None = None  # of a dry run
-    pool: str = ""  # the KV pool that the engine logged, compared with the estimate
     restored: RestoredService | None = (
         None  # what runs after a rollback, read from the live service
     )

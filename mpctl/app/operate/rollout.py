@@ -15,7 +15,6 @@ from mpctl.app.planned_workload import read_workload_with_notes, remember_files
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session, choose_load_place
 from mpctl.errors import Conflict
-from mpctl.estimate.memory import compare_with_log
 from mpctl.experiment.prompt_files import CONVERSATIONS
 from mpctl.experiment.users import USERS_LOAD, below_users_load
 from mpctl.experiment.workload import Workload
@@ -94,15 +93,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         return OperationOutcome.of_preview(session, preview(session, plan, explanation))
     if opens:
         console.confirm(f"{explanation}\nContinue ({session.place})?")
-    outcome = _execute(session, request, planner, fit, plan)
-    if outcome is None:
-        return nothing_to_do
-    # The KV pool of the engine's log beside the estimate of the preflight.
-    memory = change.checked.memory
-    log = None if memory is None else session.engine_log()
-    if memory is None or log is None:
-        return outcome
-    return replace(outcome, pool=compare_with_log(memory, log) or "")
+    return _execute(session, request, planner, fit, plan) or nothing_to_do
 
 
 def _execute(

@@ -60,8 +60,6 @@ def conclude(context: CliContext, outcome: OperationOutcome) -> None:
     if outcome.error is not None:
         raise outcome.error
     _conclude(context, outcome)
-    if outcome.pool:
-        context.terminal.note(outcome.pool)
 
 
 def outcome_text(
