@@ -91,7 +91,10 @@ def service(cluster, namespace, mpctl):
     cluster.metrics.clear()
 
 
-@pytest.mark.parametrize("takes", ["after 30 s without a heartbeat", "unlock --force"])
+@pytest.mark.parametrize(
+    "takes",
+    [pytest.param("after 30 s without a heartbeat", marks=pytest.mark.nightly), "unlock --force"],
+)
 def test_a_rollout_that_was_stopped_before_its_promotion_changes_nothing_after_a_rollback(
     service, takes
 ):

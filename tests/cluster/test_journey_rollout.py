@@ -63,6 +63,7 @@ def test_rollout_promotes_and_rollback_restores_the_service_exactly(
     assert mpctl("history", "--revision", "1", "-o", "yaml").stdout == before
 
 
+@pytest.mark.nightly  # the journey above compares the second start, tests/unit/gate judges slower ones
 def test_a_promotion_whose_second_start_is_slower_stands_and_is_named(
     cluster, namespace, mpctl, tmp_path
 ):

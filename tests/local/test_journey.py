@@ -42,6 +42,7 @@ def test_an_in_place_rollout_runs_one_engine_at_a_time(up):
     assert len(up.engines()) == 1
 
 
+@pytest.mark.nightly  # tests/cluster/test_journey_rollout.py rejects one every day
 def test_a_slower_candidate_is_rejected_and_the_service_is_unchanged(mpctl):
     mpctl(
         "local", "up", "-f", str(mpctl.manifest(script={"slow": 40}))

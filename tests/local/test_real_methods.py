@@ -123,6 +123,7 @@ def test_a_head_of_random_weights_fails_the_warm_up(engine):
     assert not running(engine, "eagle3")
 
 
+@pytest.mark.nightly  # n-gram takes the same way, without a build of arctic-inference
 @pytest.mark.skipif(
     not SUFFIX.is_dir() and importlib.util.find_spec("arctic_inference") is None,
     reason="arctic-inference is not there: scripts/setup-suffix builds it",

@@ -186,6 +186,7 @@ def environment(folder: Path, name: str) -> dict[str, str]:
     return {"MPCTL_ENV": str(path), "MPCTL_FLEET": "manifests/fleet/eks-l4.yaml"}
 
 
+@pytest.mark.nightly  # test_create_upgrade_replace_destroy applies one environment every day
 @pytest.mark.timeout(900)
 def test_a_copied_environment_touches_nothing_of_the_first(
     terraform: str,  # noqa: F811
