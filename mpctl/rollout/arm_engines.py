@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
 
@@ -195,8 +195,12 @@ class ArmEngines:
                     f"the {arm} is another engine since the last block; it is warmed up first"
                 )
             self._send(arm, workload.warmup_prompts(cell), cell, "", self.salt(arm), ids=False)
-            self._warm.add((cell, arm, engine))
+            self.note_warm(arm, (cell,))
         return endpoint
+
+    def note_warm(self, arm: str, cells: Iterable[Cell]) -> None:
+        """The arm's engine, as it runs now, answered enough requests like those of the cells to need no warm-up."""
+        self._warm.update((cell, arm, self.engine_of(arm).engine) for cell in cells)
 
 
 def _keeps_ends(spec: Spec | None) -> bool:

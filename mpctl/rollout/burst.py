@@ -18,7 +18,7 @@ from mpctl.rollout.measurement_records import BURST, MeasurementRecords
 from mpctl.stats.confidence import trend_of
 from mpctl.stats.sequential import FIRST_LOOK
 
-_CONCURRENCY = 4  # requests in flight, at least
+_CONCURRENCY = 8  # requests in flight, at least
 _MAX_TOKENS = 32  # of an answer, at most
 _MOST_REQUESTS = 200  # to an arm, if some of them fail
 _LEVEL = 32  # last requests that show whether an arm still warms up
@@ -103,3 +103,4 @@ def _send(
             engines.endpoint(arm), asks, concurrency=concurrency, salt=salt, alternatives=0
         )
         records.add_replies(arm, kind.name, [(answer.error, answer.seconds) for answer in answers])
+        engines.note_warm(arm, (cell for cell in workload.cells if cell.traffic == kind.name))

@@ -443,6 +443,14 @@ def test_failures_are_ruled_out_by_untimed_requests_before_the_rounds(strategy):
     )
 
 
+def test_engines_that_answered_untimed_requests_are_not_warmed_up_once_more():
+    memory = MemoryWorld(FASTER)
+    done = strict(memory)
+    warm_up = records_of(memory.context, done).workload.traffic[0].prompts[0]
+    for manifest in (BASELINE_TEXT, CANDIDATE_TEXT):
+        assert warm_up not in sent_to(memory, manifest)
+
+
 def test_a_policy_that_allows_every_failure_sends_nothing_before_the_rounds():
     memory = MemoryWorld(FASTER)
     strict(memory, max_failed_excess=1.0)
