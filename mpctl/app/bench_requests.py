@@ -9,7 +9,7 @@ from mpctl.app.option import File, group, option
 from mpctl.app.requests import (
     MeasurementRequest,
     SpeculationRequest,
-    price_option,
+    price_setting,
     timeout_option,
 )
 
@@ -34,33 +34,21 @@ class CompareRequest:
 
 
 @dataclass(frozen=True)
-class ServersRequest:
-    """vLLM servers at a URL, empty for none."""
-
-    url: str = _arms(
-        "--url", metavar="URL", unused="", help="vLLM server to measure instead of a service."
-    )
-    candidate_url: str | None = _arms(
-        "--candidate-url",
-        metavar="URL",
-        help="vLLM server to measure as the candidate, with --url.",
-    )
-    model: str | None = _arms(
-        "--model", metavar="NAME", help="Model of --url (default: the first that the server lists)."
-    )
-
-
-@dataclass(frozen=True)
 class BenchRequest:
     """A measurement of a service, of two, of a service and a speculation, or of servers."""
 
     service: str | None = None
     candidate: str | None = _arms(
         "--candidate",
-        metavar="SERVICE",
-        help="Service to measure as the candidate (default: none).",
+        metavar="SERVICE|URL",
+        help="Service to measure as the candidate, or with --url a server (default: none).",
     )
-    servers: ServersRequest = group(ServersRequest)
+    url: str = _arms(
+        "--url", metavar="URL", unused="", help="vLLM server to measure instead of a service."
+    )
+    model: str | None = _arms(
+        "--model", metavar="NAME", help="Model of --url (default: the first that the server lists)."
+    )
     speculation: SpeculationRequest = group(SpeculationRequest)
     measurement: MeasurementRequest = group(MeasurementRequest)
     run_file: str | None = _output(
@@ -68,5 +56,5 @@ class BenchRequest:
         type=File,
         help="Measurement file (default: bench-ID.json.gz).",
     )
-    price_per_hour: float | None = price_option("Output")
+    price_per_hour: float | None = price_setting()
     ready_timeout_s: float = timeout_option("10m")

@@ -50,15 +50,14 @@ class ConnectRequest:
 class RbacRequest:
     """The rights that a role is to grant, and to whom."""
 
-    role: Literal["reader", "operator"] = option(
-        "--role",
-        type=("reader", "operator"),
-        default="operator",
-        help="reader: changes nothing. operator: everything, including rollouts.",
-    )
+    role: Literal["reader", "operator"] = "operator"
     namespace: str | None = None
-    cluster_wide: bool = option(
-        "--cluster-wide", type=bool, help="Cover the services of all namespaces."
+    everywhere: bool = option(
+        "-A",
+        "--all-namespaces",
+        type=bool,
+        envvar=None,
+        help="Cover the services of all namespaces.",
     )
     bind_to: tuple[str, ...] = option(
         "--to",
@@ -67,45 +66,24 @@ class RbacRequest:
         help="Also bind user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; repeatable.",
     )
     secrets: tuple[str, ...] = _secrets()
-    load: Literal["job", "local"] = option(
-        "--load",
-        type=("job", "local"),
-        default="job",
-        help="local: leave out the rights on Jobs; run mpctl with MPCTL_LOAD=local.",
-    )
-    all_pods: bool = option(
-        "--without-all-pods",
-        flag_value=False,
-        default=True,
-        show_default=False,
-        help="Leave out listing the pods of all namespaces; free GPUs are then unknown.",
-    )
-    purge: bool = option(
-        "--purge",
-        type=bool,
+    allowed: tuple[str, ...] = option(
+        "--allow",
+        multiple=True,
         envvar=None,
-        help="Also allow deleting what was recorded: mpctl prune.",
+        metavar="RIGHT",
+        help="Also grant deployments, drafts or purge; or KIND:NAME in load Jobs (docs/how-to/rbac.md).",
     )
-    deployments: bool = option(
-        "--deployments",
-        type=bool,
-        help="Also allow changing plain Deployments, LeaderWorkerSets and VLLMRuntimes.",
-    )
-    drafts: bool = option(
-        "--drafts",
-        type=bool,
-        help="Also allow training heads: mpctl drafts train. Its Job runs any command.",
+    without: tuple[str, ...] = option(
+        "--without",
+        type=("load-jobs", "all-pods"),
+        multiple=True,
+        envvar=None,
+        help="Leave out load Jobs (set MPCTL_LOAD=local) or listing all pods (free GPUs are unknown).",
     )
     admission_policy: bool = option(
         "--admission-policy",
         type=bool,
         help="Also limit --to to mpctl-* objects, harmless Jobs, and routes to candidates (Kubernetes 1.30).",
-    )
-    allow_in_job: tuple[str, ...] = option(
-        "--allow-in-job",
-        multiple=True,
-        metavar="KIND:NAME",
-        help="With --admission-policy: pull-secret, toleration, runtime-class or scheduler of load Jobs; repeatable.",
     )
 
 
@@ -196,17 +174,16 @@ class WatchRequest:
         type=bool,
         help="Write a SpeculationStatus and Events per service (cluster only).",
     )
-    leader_elect: bool = option(
-        "--leader-elect", type=bool, help="Wait for a Lease; exit with 3 when it is lost."
-    )
     lease_namespace: str | None = option(
-        "--lease-namespace", metavar="NAME", help="Namespace of the Lease (default: that of -n)."
+        "--lease",
+        metavar="NAMESPACE",
+        help="Wait for a Lease in this namespace, and exit with 3 when it is lost (default: none).",
     )
 
     def __post_init__(self) -> None:
         if self.name is not None and self.selector:
             raise InputError("cannot be combined with a name", field="--selector")
-        lasting = {"--listen": self.listen, "--leader-elect": self.leader_elect}
+        lasting = {"--listen": self.listen, "--lease": self.lease_namespace}
         for name, value in lasting.items():
             if self.once and value:
                 raise InputError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from mpctl.app.option import SETTINGS, File, Whole, group, option
-from mpctl.app.requests import SigningRequest, SpeculationRequest, price_option
+from mpctl.app.requests import SigningRequest, SpeculationRequest, price_setting
 from mpctl.errors import InputError
 
 
@@ -113,7 +113,7 @@ class ReportRequest(RunRequest):
         type=File,
         help="Gate policy, YAML (default: the policy of the measurement).",
     )
-    price_per_hour: float | None = price_option()
+    price_per_hour: float | None = price_setting()
 
 
 @dataclass(frozen=True)

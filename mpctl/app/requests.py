@@ -102,14 +102,13 @@ def _downtime() -> Any:
     )
 
 
-def price_option(section: str = "Options") -> Any:
-    """The option for the price of an engine, in a section of the help."""
-    return option(
+def price_setting() -> Any:
+    """The price of an engine."""
+    return _setting(
         "--price-per-hour",
         type=AboveZero(),
         metavar="USD",
-        help="Price of one engine's GPUs, to print $ per 1M output tokens (default: none).",
-        section=section,
+        help="Price of one engine's GPUs, to print $ per 1M output tokens.",
     )
 
 

@@ -12,7 +12,7 @@ import click
 from mpctl import commands
 from mpctl.app.environment_requests import ConnectRequest, RbacRequest
 from mpctl.app.option import Option
-from mpctl.cli.command import OUTPUT, command, formats_option
+from mpctl.cli.command import OUTPUT, Word, command, formats_option
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns, paragraph
 from mpctl.errors import Refused
@@ -91,19 +91,24 @@ _FORMATS = formats_option(
 )
 
 
-@command("rbac", RbacRequest, _FORMATS)
+_ROLE = click.Argument(
+    ["role"], required=False, type=Word(("reader", "operator")), metavar="[ROLE]"
+)
+
+
+@command("rbac", _ROLE, RbacRequest, _FORMATS)
 def rbac(context: CliContext, /, request: RbacRequest, *, form: str | None) -> None:
     """Print the minimal roles for mpctl, derived from the API calls it makes. Contacts nothing.
 
     \b
     Examples:
       mpctl rbac -n chat --to group:ml-operators | kubectl apply -f -
-      mpctl rbac -n chat --load local --to user:ann --admission-policy
-      mpctl rbac --role reader --cluster-wide --to serviceaccount:monitoring/mpctl
+      mpctl rbac -n chat --to user:ann --admission-policy --without load-jobs
+      mpctl rbac reader -A --to serviceaccount:monitoring/mpctl
       mpctl rbac -o table                      the API calls and their purpose
 
-    Without --cluster-wide: a Role in the namespace of -n, a ClusterRole for what lies outside of it (nodes, devices),
-    and a Role in KServe's namespace for the doctor.
+    ROLE is reader, which changes nothing, or operator (default). Without -A: a Role in the namespace of -n, a
+    ClusterRole for what lies outside of it (nodes, devices), and a Role in KServe's namespace for the doctor.
     """
     from mpctl.app.cluster.rbac import list_calls, manifests, subject_warnings
 

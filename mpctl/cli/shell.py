@@ -7,7 +7,6 @@ import sys
 import click
 
 from mpctl import __version__
-from mpctl.app.option import Option
 from mpctl.cli.command import OUTPUT, Word, command
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import API_VERSION, columns, explain_formats, page, paragraph
@@ -141,23 +140,18 @@ def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
     return command_.get_help(ctx)
 
 
-@command(
-    "version",
-    Option("--client", type=bool, help="Print only the versions of mpctl itself."),
-    OUTPUT,
-)
-def version(context: CliContext, /, *, client: bool) -> None:
+@command("version", OUTPUT)
+def version(context: CliContext, /) -> None:
     """Print the versions of mpctl, its Python, the schema of its records, and the vLLM of this environment."""
+    from mpctl import annex
+
+    installed = annex.find("installed-engine")
     versions = {
         "mpctl": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "schema": API_VERSION,
+        "vllm": (installed and installed()) or "not installed",
     }
-    if not client:
-        from mpctl import annex
-
-        installed = annex.find("installed-engine")
-        versions["vllm"] = (installed and installed()) or "not installed"
     context.emit(
         "Version",
         record=lambda: versions,

@@ -6,7 +6,11 @@ import click
 from click.core import ParameterSource
 
 from mpctl.cli.group import path_of
-from mpctl.cli.settings_files import options_of
+from mpctl.cli.project_file import MEASUREMENT
+from mpctl.cli.settings_files import options_of, user_file
+from mpctl.packaged import packaged
+
+REPLACED = packaged(__package__, "replaced.yaml")
 
 
 def explain(error: click.UsageError) -> tuple[str, str | None]:
@@ -14,12 +18,25 @@ def explain(error: click.UsageError) -> tuple[str, str | None]:
     hint = f"run '{error.ctx.command_path} --help' for the options" if error.ctx else None
     if isinstance(error, click.NoSuchOption):
         near = f"did you mean {error.possibilities[0]}" if error.possibilities else hint
-        return f"unknown option {error.option_name}", near
+        return f"unknown option {error.option_name}", _replacement(error) or near
     if isinstance(error, click.MissingParameter) and error.param is not None:
         return f"{_flag(error.param)} is required", hint
     if isinstance(error, click.BadParameter) and error.param is not None:
         return f"{_origin(error, error.param)}: {_plain(error.message)}", hint
     return _plain(error.format_message()), hint
+
+
+def _replacement(error: click.NoSuchOption) -> str:
+    """Return what to use instead of an option that the command had; empty if it never had one of this name."""
+    name = error.option_name.lstrip("-")
+    key = name.replace("-", "_")
+    variable = f"MPCTL_{key.upper()}"
+    if error.ctx and any(param.opts == [variable] for param in error.ctx.command.params):
+        if key in MEASUREMENT.split(", "):
+            return f"set {variable}, or {key} in a file for --measurement FILE"
+        command = " ".join(path_of(error.ctx))
+        return f"set {variable}, or {key} below {command} in {user_file()}"
+    return next((f"use {new}" for old, new in REPLACED.items() if name in old.split()), "")
 
 
 def _flag(param: click.Parameter) -> str:

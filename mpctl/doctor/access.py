@@ -82,7 +82,7 @@ def check_unread(facts: ClusterFacts) -> Iterator[Symptom]:
             "note",
             ", ".join(resources),
             f"could not be read, so the checks that depend on them were skipped: {reason}",
-            f"{commands.line('rbac', '--role', 'reader')} prints the role that may"
+            f"{commands.line('rbac', 'reader')} prints the role that may"
             if reason == FORBIDDEN
             else "",
             "docs/how-to/rbac.md" if reason == FORBIDDEN else "",

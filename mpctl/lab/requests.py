@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from mpctl.app.bench_requests import BenchRequest
-from mpctl.app.option import AboveZero, File, Numbers, group, option
+from mpctl.app.option import SETTINGS, AboveZero, File, Numbers, group, option
 from mpctl.app.requests import SpeculationRequest
 
 TRAFFIC_CLASSES = (
@@ -56,8 +56,9 @@ class PlanRequest:
         metavar="[NAME=]FILE|SET[:SHARE]",
         help="Prompts whose lengths are used: JSONL files, or edits, rag, chat, math, fresh.",
     )
-    temperatures: tuple[float, ...] = _traffic(
+    temperatures: tuple[float, ...] = option(
         "--temperature",
+        section=SETTINGS,
         type=Numbers(whole=False, least=0),
         default="0",
         metavar="T[,T...]",
@@ -113,10 +114,8 @@ class PlanRequest:
 @dataclass(frozen=True)
 class TuneRequest:
     """Arguments of `mpctl bench --tune`. ``methods``: to search among, or ``("all",)``; ``speculation``: what
-    every configuration has; ``bench``: how each is measured, its time limit that of the search; ``write_spec``: file
-    for the winner."""
+    every configuration has; ``bench``: how each is measured, its time limit that of the search."""
 
     methods: tuple[str, ...]
     speculation: SpeculationRequest
     bench: BenchRequest
-    write_spec: str | None = None

@@ -59,7 +59,7 @@ def _bench(run: Run, arms: list[str], repeats: int) -> list[str]:
     }
     addresses = (f"http://127.0.0.1:{_PORTS[arm]}" for arm in arms)
     options = [
-        *zip(("--url", "--candidate-url"), addresses, strict=False),
+        *zip(("--url", "--candidate"), addresses, strict=False),
         *(
             ("--prompts", _prompts(kind, run.shares.get(kind)))
             for kind in dict.fromkeys(c.traffic for c in cells)

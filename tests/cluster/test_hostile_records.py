@@ -366,8 +366,8 @@ def test_entries_that_somebody_removes_from_the_end_of_the_ledger_are_missed(clu
 def test_a_purge_needs_its_own_right_and_leaves_nothing(cluster, promoted):
     namespace, mpctl, before = promoted
     made = []
-    for name, purge in (("oscar", False), ("petra", True)):
-        documents = roles("operator", namespace.name, to=[subject_of(f"user:{name}")], purge=purge)
+    for name, allow in (("oscar", []), ("petra", ["purge"])):
+        documents = roles("operator", namespace.name, to=[subject_of(f"user:{name}")], allow=allow)
         for document in documents:
             cluster.kubectl("apply", "-f", "-", stdin=json.dumps(document))
             made.append(document)
@@ -382,7 +382,7 @@ def test_a_purge_needs_its_own_right_and_leaves_nothing(cluster, promoted):
     recorded = objects()
     assert len(recorded) > 10
     done = mpctl("prune", "demo", "--all", "--yes", "--as", "oscar", code=4)
-    assert "mpctl rbac --purge" in done.stderr
+    assert "mpctl rbac --allow purge" in done.stderr
     assert objects() == recorded
     done = mpctl("prune", "demo", "--all", "--yes", "--as", "petra")
     assert "deleted" in done.stderr

@@ -1,4 +1,4 @@
-"""A VLLMRuntime changed and rolled back exactly, by the role that ``mpctl rbac --deployments`` prints.
+"""A VLLMRuntime changed and rolled back exactly, by the role that ``mpctl rbac --allow deployments`` prints.
 
 Its operator is a script here, which compares and writes what the real one does (production-stack, 2026-08,
 ``deploymentNeedsUpdate``): a changed argument alone is not seen. The definition has the fields that are used, with the
@@ -166,7 +166,7 @@ def test_a_vllm_runtime_is_rolled_out_and_rolled_back_exactly(chat, cluster, mpc
     policy.write_text(ANY_SPEED)
     granted = Granted(cluster, chat.name)
     granted.documents = roles(
-        "operator", chat.name, to=[subject_of("user:operator")], deployments=True
+        "operator", chat.name, to=[subject_of("user:operator")], allow=["deployments"]
     )
     granted.apply()
     mine = mpctl.as_user(granted.user)

@@ -81,7 +81,7 @@ def test_the_plugins_exit_code_is_kubectls(kubectl):
         (("roll",), {"rollout", "rollback"}),
         (("rollout", "--spec", "ng"), {"ngram"}),
         (("doctor", "--al"), {"--all-namespaces"}),
-        (("rbac", "--role", ""), {"reader", "operator"}),
+        (("rbac", ""), {"reader", "operator"}),
     ],
 )
 def test_kubectl_completes_through_the_plugin(kubectl, words, candidates):

@@ -42,9 +42,7 @@ def test_a_reader_reads_and_may_not_write(cluster, namespace, mpctl):
 
 def test_cluster_wide_roles_hold_in_every_namespace(cluster, namespace, mpctl):
     namespace.deploy(CONTAINERS)
-    done = mpctl(
-        "rbac", "--role", "reader", "--cluster-wide", "--to", "user:everywhere", "-o", "json"
-    )
+    done = mpctl("rbac", "reader", "-A", "--to", "user:everywhere", "-o", "json")
     cluster.kubectl("apply", "-f", "-", stdin=done.stdout)
     try:
         mine = mpctl.as_user(cluster.user("everywhere"))

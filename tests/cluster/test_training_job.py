@@ -62,7 +62,7 @@ def volume(cluster, namespace, tmp_path):
 @pytest.fixture
 def allowed(cluster, namespace, mpctl):
     """The command line of a user who may train heads, and no more."""
-    granted = Granted(cluster, namespace.name, drafts=True)
+    granted = Granted(cluster, namespace.name, allow=["drafts"])
     granted.apply()
     yield mpctl.as_user(granted.user)
     granted.remove()

@@ -46,7 +46,8 @@ class Replica:
             namespace,
             "--interval",
             "1s",
-            "--leader-elect",
+            "--lease",
+            namespace,
         ]
         words += ["--listen", "127.0.0.1:0", "-o", "json", *more]
         environment = mpctl.environment | {

@@ -115,7 +115,7 @@ def test_bench_compares_two_servers_by_their_addresses(up):
         "bench",
         "--url",
         status["url"],
-        "--candidate-url",
+        "--candidate",
         status["url"],
         *SMALL,
         "--run",
@@ -162,14 +162,14 @@ def test_a_search_finds_the_fastest_configuration_and_rollout_takes_its_file(up)
     up("local", "up", "-f", str(up.manifest(script={"speculating": {"accept": 0.95}})))
     before = served(up)
     search = ("bench", "--tune", "--spec", "ngram", *SMALL, "--repeats", "6", "--max-time", "3m")
-    done = up(*search, "--write-spec", "best.json", "--run", "tuned.json.gz", "-o", "json")
+    done = up(*search, "--run", "best.json.gz", "-o", "json")
     assert served(up) == before
     assert not (up.service / "ledger.jsonl").exists()
     status = json.loads(done.stdout)["status"]
     assert status["outcome"] == "promote"
     assert status["best"]["num_speculative_tokens"] == 5
-    assert json.loads((up.directory / "best.json").read_text()) == status["best"]
-    preview = up("rollout", "--spec", "@best.json", *SMALL, "--dry-run=client")
+    assert json.loads((up.directory / "best.spec.json").read_text()) == status["best"]
+    preview = up("rollout", "--spec", "@best.spec.json", *SMALL, "--dry-run=client")
     assert '"num_speculative_tokens": 5' in preview.stdout
 
 
@@ -184,6 +184,6 @@ def test_a_search_that_finds_nothing_better_says_so_and_writes_no_spec(up):
         "--set",
         "prompt_lookup_max=4",
     )
-    done = up("bench", "--tune", *configuration, *SMALL, "--write-spec", "best.json", code=5)
+    done = up("bench", "--tune", *configuration, *SMALL, "--run", "best.json", code=5)
     assert "no configuration is better than what serves" in done.stderr
-    assert not (up.directory / "best.json").exists()
+    assert not (up.directory / "best.spec.json").exists()

@@ -22,7 +22,7 @@ def test_a_search_among_lookups_ends_in_time_and_its_file_is_a_spec(engine):
         "ngram",
         *LOAD,
         *limit,
-        "--write-spec",
+        "--run",
         "best.json",
         "-o",
         "json",
@@ -37,7 +37,7 @@ def test_a_search_among_lookups_ends_in_time_and_its_file_is_a_spec(engine):
     assert status["seconds"] <= 300 or len(tried) == 1
     assert tried[0]["rounds"] == max(trial["rounds"] for trial in tried)
     if done.returncode == 0:
-        assert json.loads((engine.directory / "best.json").read_text()) == status["best"]
+        assert json.loads((engine.directory / "best.spec.json").read_text()) == status["best"]
         preview = engine(
             "rollout", "--spec", "@best.json", *LOAD, "--policy", policy, "--dry-run=client"
         )

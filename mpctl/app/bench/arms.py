@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from mpctl.app.bench_requests import BenchRequest, ServersRequest
+from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.change import prepare
 from mpctl.app.change.check import Load
 from mpctl.app.console import Console
@@ -55,20 +55,17 @@ class Arms:
 
 
 @contextmanager
-def open_servers(console: Console, request: ServersRequest) -> Iterator[Arms]:
+def open_servers(console: Console, request: BenchRequest) -> Iterator[Arms]:
     """Open one or two servers; the load client runs on this machine.
 
     Raises:
         InputError: a URL is invalid, or its server does not answer as vLLM does.
     """
-    urls = {
-        BASELINE: request.url,
-        **({CANDIDATE: request.candidate_url} if request.candidate_url else {}),
-    }
+    urls = {BASELINE: request.url}
+    if request.candidate:
+        urls[CANDIDATE] = request.candidate
     endpoints = {
-        arm: find_server(
-            url, request.model, option="--url" if arm == BASELINE else "--candidate-url"
-        )
+        arm: find_server(url, request.model, option="--url" if arm == BASELINE else "--candidate")
         for arm, url in urls.items()
     }
     meter = HttpMeter(StreamClient(), str(Path.cwd()))

@@ -60,10 +60,10 @@ def bench(place: Place, console: Console, request: BenchRequest) -> BenchMeasure
 
 
 def _open(place: Place, console: Console, request: BenchRequest) -> AbstractContextManager[Arms]:
-    if not request.servers.url:
+    if not request.url:
         return open_services(place, console, request)
     choose_load_place(request.measurement.load, "local")
-    return open_servers(console, request.servers)
+    return open_servers(console, request)
 
 
 def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasurement:
@@ -71,7 +71,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
     workload = read_workload_with_notes(console, request.measurement, request.speculation.accepted)
     policy = policy_of(request, speculates=arms.speculates)
     if asks_for_variants(request.measurement):
-        running = arms.names if request.servers.url or request.candidate else (BASELINE,)
+        running = arms.names if request.url or request.candidate else (BASELINE,)
         endpoints = [arms.engine_of(name).endpoint for name in running]
         workload = with_variants(workload, request.measurement, endpoints, named=arms.adapters())
     home = state_root() / "bench"

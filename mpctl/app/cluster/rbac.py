@@ -7,7 +7,7 @@ import json
 from mpctl.app.environment_requests import RbacRequest
 from mpctl.errors import InputError
 from mpctl.json_types import Json
-from mpctl.platform.kubernetes.access.calls import CallRow, needs
+from mpctl.platform.kubernetes.access.calls import OPTIONAL, CallRow, needs
 from mpctl.platform.kubernetes.access.rbac import (
     Subject,
     admission_policies,
@@ -26,46 +26,38 @@ def make_roles(request: RbacRequest) -> tuple[Json, ...]:
         InputError: the scope is missing or given twice, or a name is not valid in Kubernetes.
     """
     namespace = request.namespace
-    if request.cluster_wide and namespace:
-        raise InputError("cannot be combined with -n", field="--cluster-wide")
-    if not request.cluster_wide and not namespace:
-        raise InputError(
-            "required", field="--namespace", hint="-n NAME, or --cluster-wide for all namespaces"
-        )
+    if request.everywhere and namespace:
+        raise InputError("cannot be combined with -n", field="--all-namespaces")
+    if not request.everywhere and not namespace:
+        raise InputError("required", field="--namespace", hint="-n NAME, or -A for all namespaces")
     if namespace:
         require_name(namespace, "--namespace", dots=False)
     for secret in request.secrets:
         require_name(secret, "--secret")
     subjects = [subject_of(text) for text in request.bind_to]
-    if request.purge and request.role != "operator":
-        raise InputError("needs --role operator", field="--purge")
-    if request.drafts and request.admission_policy:
+    granted, in_jobs = _allowed(request)
+    if "drafts" in granted and request.admission_policy:
         hint = "leave one out: the policies refuse a training Job, which runs a command of its user's choice"
-        raise InputError("cannot be combined with --admission-policy", field="--drafts", hint=hint)
+        raise InputError(
+            "drafts cannot be combined with --admission-policy", field="--allow", hint=hint
+        )
     if request.admission_policy and not subjects:
         raise InputError(
             "needs --to", field="--admission-policy", hint="name the operators to limit with --to"
         )
-    if request.allow_in_job and not request.admission_policy:
-        raise InputError("needs --admission-policy", field="--allow-in-job")
-    granted = roles(
+    if in_jobs and not request.admission_policy:
+        raise InputError(f"{in_jobs[0][0]} needs --admission-policy", field="--allow")
+    documents = roles(
         request.role,
         namespace,
         to=subjects,
         secrets=request.secrets,
-        load=request.load,
-        all_pods=request.all_pods,
-        purge=request.purge,
-        deployments=request.deployments,
-        drafts=request.drafts,
+        allow=granted,
+        without=request.without,
     )
     if not request.admission_policy:
-        return granted
-    texts = admission_texts(_allowed(text) for text in request.allow_in_job)
-    return (
-        *granted,
-        *admission_policies(namespace, subjects, texts),
-    )
+        return documents
+    return *documents, *admission_policies(namespace, subjects, admission_texts(in_jobs))
 
 
 def manifests(request: RbacRequest, form: str) -> str:
@@ -111,23 +103,26 @@ def _warning(subject: Subject, role: str) -> str:
     return ""
 
 
-def _allowed(text: str) -> tuple[str, str]:
-    kind, _, name = text.partition(":")
-    if kind not in KINDS or not name:
-        forms = ", ".join(f"{kind}:NAME" for kind in KINDS)
-        raise InputError(
-            f"{text!r} is not a field of a load Job", field="--allow-in-job", hint=f"write {forms}"
-        )
-    return kind, name
+def _allowed(request: RbacRequest) -> tuple[list[str], list[tuple[str, str]]]:
+    """Return the rights to grant in addition to a role's, and kind and name of what load Jobs may have.
+
+    Raises:
+        InputError: a word is neither, or the role cannot have the right.
+    """
+    rights = [text for text in request.allowed if text in OPTIONAL]
+    if "purge" in rights and request.role != "operator":
+        raise InputError("purge needs the role operator", field="--allow")
+    in_jobs = []
+    for text in request.allowed:
+        kind, _, name = text.partition(":")
+        if name and kind in KINDS:
+            in_jobs.append((kind, name))
+        elif text not in OPTIONAL:
+            forms = ", ".join((*OPTIONAL, *(f"{kind}:NAME" for kind in KINDS)))
+            raise InputError(f"{text!r} is not a right", field="--allow", hint=f"write {forms}")
+    return rights, in_jobs
 
 
 def list_calls(request: RbacRequest) -> tuple[CallRow, ...]:
     """Return the API calls that a role permits, each with its purpose."""
-    return needs(
-        request.role,
-        load=request.load,
-        all_pods=request.all_pods,
-        purge=request.purge,
-        deployments=request.deployments,
-        drafts=request.drafts,
-    )
+    return needs(request.role, allow=_allowed(request)[0], without=request.without)

@@ -310,7 +310,7 @@ def _lost(session: Session, *, force: bool) -> tuple[int, ...] | None:
 def _hint(session: Session) -> str | None:
     if not isinstance(session.store, KubernetesStore):
         return None
-    roles = commands.line("rbac", "--purge", namespace=session.namespace)
+    roles = commands.line("rbac", "--allow", "purge", namespace=session.namespace)
     return f"the operator role deletes no history; '{roles}' prints roles that do"
 
 

@@ -97,13 +97,7 @@ def arguments(request: WatchInstallRequest) -> list[str]:
     source = ["--prometheus", request.prometheus] if request.prometheus else []
     return [
         *("watch", "run", "--platform", "kubernetes", *services, *source),
-        *(
-            "--watch-policy",
-            f"/etc/mpctl/{_POLICY_FILE}",
-            "--leader-elect",
-            "--lease-namespace",
-            request.home,
-        ),
+        *("--watch-policy", f"/etc/mpctl/{_POLICY_FILE}", "--lease", request.home),
         *("--publish", "--listen", f"0.0.0.0:{PORT}", "-o", "json"),
     ]
 

@@ -182,14 +182,15 @@ class Watch:
 
     def _leading(self, stop: threading.Event) -> AbstractContextManager[Callable[[], None]]:
         """Wait until this watch leads, where others may run."""
-        if not self._request.leader_elect:
+        home = self._request.lease_namespace
+        if not home:
             return nullcontext(lambda: None)
 
         def wait(seconds: float) -> bool:
             self._turned_at = time.monotonic()
             return stop.wait(seconds)
 
-        everywhere, home = self._request.everywhere, self._request.lease_namespace
+        everywhere = self._request.everywhere
         return leading(self._place, wait, self._console.note, everywhere=everywhere, home=home)
 
 
@@ -236,18 +237,17 @@ def leading(
     wait: Callable[[float], bool],
     tell: Callable[[str], None],
     *,
-    everywhere: bool = False,
-    home: str | None = None,
+    everywhere: bool,
+    home: str,
 ) -> Iterator[Callable[[], None]]:
     """Wait for the Lease and hold it. Yields a function that raises Conflict once it is lost.
 
     ``wait`` sleeps and returns whether to give up, which raises Conflict, too. ``everywhere``: the watch of all
-    namespaces. ``home``: the namespace of the Lease, None for that of the place.
+    namespaces. ``home``: the namespace of the Lease.
     """
     client = open_client(place)
-    watched = place.namespace or client.namespace
-    leads = None if everywhere else watched
-    lease = Lease(client, home or watched, _leader(leads), who(), name=lease_of(leads))
+    leads = None if everywhere else place.namespace or client.namespace
+    lease = Lease(client, home, _leader(leads), who(), name=lease_of(leads))
     waiting = ""
     with ExitStack() as stack:
         while True:

@@ -18,7 +18,7 @@ from mpctl.lab.tune.trials import Tried
 from mpctl.lab.tune.tune import Tuned, tune
 
 
-def search(context: CliContext, bench: BenchRequest, write_spec: str | None) -> None:
+def search(context: CliContext, bench: BenchRequest) -> None:
     """Search the fastest configuration of a service, and print what was tried.
 
     Raises:
@@ -26,18 +26,18 @@ def search(context: CliContext, bench: BenchRequest, write_spec: str | None) -> 
         GateRejected: no configuration is better than the one that serves.
         Undecided: the gate needs more measurements to decide.
     """
-    request = _request(bench, write_spec)
+    request = _request(bench)
     session = context.open_session(bench.service)
     _conclude(context, session, tune(session, request))
 
 
-def _request(request: BenchRequest, write_spec: str | None) -> TuneRequest:
+def _request(request: BenchRequest) -> TuneRequest:
     """The request of a search: ``--spec`` names its methods.
 
     Raises:
         InputError: an option has no place in it.
     """
-    for flag, value in (("--candidate", request.candidate), ("--url", request.servers.url)):
+    for flag, value in (("--candidate", request.candidate), ("--url", request.url)):
         if value:
             raise InputError(
                 "cannot be combined with --tune, which starts the engines itself", field=flag
@@ -46,7 +46,7 @@ def _request(request: BenchRequest, write_spec: str | None) -> TuneRequest:
         text.strip() for text in (request.speculation.method or "all").split(",") if text.strip()
     )
     bench = replace(request, speculation=SpeculationRequest())
-    return TuneRequest(methods, replace(request.speculation, method=""), bench, write_spec)
+    return TuneRequest(methods, replace(request.speculation, method=""), bench)
 
 
 def _conclude(context: CliContext, session: Session, tuned: Tuned) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -101,7 +100,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
         home, f"tune {session.title} {session.text()}\n{names}\n{workload.digest()}"
     )
     run_id = f"bench-{directory.name}"
-    file, spec_file = choose_file(bench.run_file, run_id), _spec_file(request.write_spec, run_id)
+    file = choose_file(bench.run_file, run_id)
     console = session.console
     with locked(home, directory.name), session.context(interrupted=INTERRUPTED) as context:
         store = FileStore(directory, who())
@@ -125,7 +124,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
             not measurement.time_limit_s or seconds < measurement.time_limit_s / 2
         ):
             best = _with_schedule(trials, plan, best, workload.repeats)
-        result = _result(trials, best, search_outcome.untried, seconds, ended, file, spec_file)
+        result = _result(trials, best, search_outcome.untried, seconds, ended, file)
         store.save(run_id, "finished", {"file": str(Path(file).absolute())})
     return result
 
@@ -160,19 +159,6 @@ def _field(
     return configurations
 
 
-def _spec_file(path: str | None, run_id: str) -> str:
-    """The file for the winner; checked before anything is measured.
-
-    Raises:
-        InputError: the directory cannot be written to.
-    """
-    file = path or f"{run_id}.spec.json"
-    parent = Path(file).absolute().parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        raise InputError(f"{parent} is not a writable directory", field="--write-spec")
-    return file
-
-
 def _with_schedule(trials: Trials, plan: ServicePlan, best: int, rounds: int) -> int:
     """Return the best configuration, or a schedule of the best K at each concurrency if the engine supports one."""
     method = trials.configurations[best].method
@@ -202,7 +188,6 @@ def _result(
     seconds: float,
     ended: str,
     file: str,
-    spec_file: str,
 ) -> Tuned:
     order = sorted(
         trials.known,
@@ -225,6 +210,7 @@ def _result(
     write_run(file, replace(run, id=trials.run_id))
     change = prepare(trials.session, speculation_of(first.configuration, trials.speculation))
     skipped = tuple(trials.configurations[index] for index in untried)
+    spec_file = file.removesuffix(".gz").removesuffix(".json") + ".spec.json"
     tuned = Tuned(
         trials.run_id, tried, skipped, verdict, change.spec, file, spec_file, seconds, ended
     )

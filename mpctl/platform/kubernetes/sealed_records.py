@@ -9,7 +9,7 @@ alone counts, so an earlier state that another writer puts back is tampering lik
 ConfigMaps that take turns: a state is written beside the sealed one and sealed then, so a command that dies in between
 leaves the sealed state whole.
 
-The operator's role does not permit to delete a history; ``mpctl rbac --purge`` does.
+The operator's role does not permit to delete a history; ``mpctl rbac --allow purge`` does.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from mpctl.cli.kubectl import complete, main
         ([""], "rollout"),
         (["doc"], "doctor"),
         (["rollout", "--spec", "eag"], "eagle3"),
-        (["rbac", "--role", "r"], "reader"),
+        (["rbac", "r"], "reader"),
         (["local", ""], "up"),
     ],
 )
@@ -35,6 +35,6 @@ def test_what_cannot_be_completed_is_left_to_nobody_and_silent(cli, capsys):
 
 
 def test_the_program_prints_it(cli, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["kubectl_complete-mpctl", "version", "--cl"])
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-mpctl", "status", "--al"])
     main()
-    assert capsys.readouterr().out.startswith("--client\t")
+    assert capsys.readouterr().out.startswith("--all-namespaces\t")

@@ -13,11 +13,13 @@ from mpctl.rollout.plan import Strategy
 from mpctl.stats.sequential import MOST_LOOKS
 
 COMMANDS = list(every_command())
-# A variable of the shell must never delete anything, nor permit it.
+# A variable of the shell must never delete anything, nor permit it, nor change the rights of a role.
 TYPED = {
     ("prune", "--all"),
     ("prune", "--force"),
-    ("rbac", "--purge"),
+    ("rbac", "--all-namespaces"),
+    ("rbac", "--allow"),
+    ("rbac", "--without"),
 }
 OWN_FORMATS = {("report", "--output"), ("rbac", "--output"), ("plan", "--output")}
 

@@ -18,17 +18,17 @@ COMMANDS = [["status"], ["history"], ["doctor"], ["plan", "qwen", "--gpu", "L4"]
 # Options that only a flag, a variable or the user file sets: where and as whom; with which image, Secret, program or
 # policy; consent to use users' requests; what is started, kept, shown or written.
 _REFUSED = """
-platform context kubeconfig as all all_namespaces cluster_wide selector url candidate candidate_url home shared_home
-lease_namespace leader_elect load queue engine route service port listen prometheus role to profile model
+platform context kubeconfig as all all_namespaces selector url candidate home shared_home
+lease load queue engine route service port listen prometheus role to profile model
 target
 image trainer trainer_image vllm secret key public_key sign_with webhook
-webhook_secret watch_policy policy known_bad accept cluster_id accept_downtime allow_in_job
-admission_policy deployments drafts draft_listing target_listing dataset tokenizer file fidelity bake max_age
+webhook_secret watch_policy policy known_bad accept cluster_id accept_downtime
+admission_policy drafts draft_listing target_listing dataset tokenizer file fidelity bake max_age
 offline force yes exact allow_from engine_version
 measure_on measure_limit measurement mirror traffic_steps step_duration users_share users_window
-apply arm bundle calls cell client deadline disk dry_run history keep lifeline made_with measure once orphans
+apply arm bundle cell deadline disk dry_run history keep lifeline made_with measure once orphans
 output_file publish revision run shared shared_runtime show_secrets staging steps storage_class tail
-to_revision tune watch without without_all_pods write_spec from
+to_revision tune watch without from
 """
 REFUSED = frozenset(_REFUSED.split())
 

@@ -30,7 +30,7 @@ def test_each_level_wins_over_the_next(cli):
 
 def test_each_level_wins_over_the_next_for_an_option_of_the_command(cli):
     def apiversion():
-        done = cli("version", "--client")
+        done = cli("version")
         return "json" if done.out.startswith("{") else done.out.split()[0]
 
     assert apiversion() == "COMPONENT"
@@ -40,7 +40,7 @@ def test_each_level_wins_over_the_next_for_an_option_of_the_command(cli):
     assert apiversion() == "apiVersion:"
     cli.env(MPCTL_OUTPUT="name")
     assert apiversion() == "mpctl"
-    done = cli("version", "--client", "-o", "table")
+    done = cli("version", "-o", "table")
     assert done.out.split()[0] == "COMPONENT"
 
 
@@ -211,7 +211,7 @@ DEEP = "rollout:\n  spec: " + "[" * 3000 + "]" * 3000 + "\n"
 def test_a_settings_file_exhausts_nothing(cli, bomb, message):
     started = time.process_time()
     for path in (cli.project(bomb), cli.user(bomb)):
-        done = cli("version", "--client")
+        done = cli("version")
         assert done.code == 2
         assert done.err.startswith(f"error: {path}")
         assert message in done.err

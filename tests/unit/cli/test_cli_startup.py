@@ -53,7 +53,6 @@ def modules(tmp_path, *command):
     [
         (["--help"], False, 10),
         (["--version"], False, 10),
-        (["version", "--client"], True, 30),
         (["completion", "bash"], True, 20),
         (["rollout", "--help"], True, 28),
         (["local", "up", "--help"], True, 28),

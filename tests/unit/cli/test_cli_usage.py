@@ -6,13 +6,30 @@ from pathlib import Path
 import click
 import pytest
 
+from mpctl.cli.project_file import MEASUREMENT
 from mpctl.cli.registry import every_command
+from mpctl.cli.usage import REPLACED
 
 CASES = [
     (["stauts"], "unknown command mpctl stauts", "did you mean mpctl status"),
     (["xyzzy"], "unknown command mpctl xyzzy", "run 'mpctl --help' to list commands"),
     (["local", "donw"], "unknown command mpctl local donw", "did you mean mpctl local down"),
     (["rollout", "--sepc", "ngram"], "unknown option --sepc", "did you mean --spec"),
+    (
+        ["rollout", "--rate", "4"],
+        "unknown option --rate",
+        "set MPCTL_RATE, or rate in a file for --measurement FILE",
+    ),
+    (
+        ["bench", "--reuse-prompts"],
+        "unknown option --reuse-prompts",
+        "set MPCTL_REUSE_PROMPTS, or reuse_prompts in a file for --measurement FILE",
+    ),
+    (
+        ["rbac", "--purge"],
+        "unknown option --purge",
+        "use mpctl prune --all, or mpctl rbac --allow purge",
+    ),
     (["status", "--zzz"], "unknown option --zzz", "run 'mpctl status --help' for the options"),
     (["rollout"], "--spec is required", "run 'mpctl rollout --help' for the options"),
     (
@@ -78,8 +95,8 @@ CASES = [
         None,
     ),
     (
-        ["watch", "--once", "--leader-elect"],
-        "--leader-elect: cannot be combined with --once, which ends after one judgement",
+        ["watch", "--once", "--lease", "ml"],
+        "--lease: cannot be combined with --once, which ends after one judgement",
         None,
     ),
     (
@@ -287,7 +304,38 @@ def test_options_stay_few():
     options = {path: long_options(command) for path, command in every_command()}
     assert len(options["rollout",]) <= 45
     everywhere = (names for path, names in options.items() if path[0] not in ("local", "drafts"))
-    assert len(set().union(*everywhere)) <= 111
+    assert len(set().union(*everywhere)) <= 98
+
+
+SETTINGS = [
+    (path, name.removeprefix("MPCTL_"))
+    for path, command in every_command()
+    for param in command.params
+    for name in param.opts
+    if name.startswith("MPCTL_")
+]
+
+
+@pytest.mark.parametrize(("path", "name"), SETTINGS, ids=str)
+def test_the_flag_of_a_setting_is_answered_by_its_variable_and_its_file(cli, path, name):
+    done = cli(*path, f"--{name.lower().replace('_', '-')}", "x")
+    key, command = name.lower(), " ".join(path)
+    file = (
+        "in a file for --measurement FILE"
+        if key in MEASUREMENT.split(", ")
+        else f"below {command} in {cli.directory}/xdg/mpctl/config.yaml"
+    )
+    assert f"hint: set MPCTL_{name}, or {key} {file}\n" in done.err
+
+
+def test_a_replaced_option_is_answered_by_one_that_exists(cli):
+    flags = set().union(*(p.opts for _, command in every_command() for p in command.params))
+    for old, new in REPLACED.items():
+        words = new.split()
+        assert words[0] in {*flags, "the"} or (words[1],) in dict(every_command()), new
+        for name in old.split():
+            done = cli("status", f"--{name}", "x")
+            assert done.err == f"error: unknown option --{name}\nhint: use {new}\n"
 
 
 def long_options(command):

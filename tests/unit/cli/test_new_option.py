@@ -44,6 +44,6 @@ def test_an_option_takes_one_declaration(tmp_path):
 def test_an_output_format_takes_one_row(tmp_path):
     copy = PackageCopy(tmp_path)
     copy.edit("cli/printer.py", "_FORMATS: dict[str, Format] = {\n", ROW)
-    program = "from mpctl.cli.root import run; run('mpctl', ['version', '--client', '-o', 'shout'])"
-    assert copy.run(program) == "MPCTL PYTHON SCHEMA\n"
+    program = "from mpctl.cli.root import run; run('mpctl', ['version', '-o', 'shout'])"
+    assert copy.run(program) == "MPCTL PYTHON SCHEMA VLLM\n"
     assert copy.touched == {"cli/printer.py"}

@@ -64,7 +64,7 @@ def test_only_a_role_that_is_asked_for_deletes_a_history():
         ("delete", "jobs"),
         ("delete", "llminferenceservices"),
     }
-    more = granted(roles("operator", "chat", purge=True)) - granted(roles("operator", "chat"))
+    more = granted(roles("operator", "chat", allow=["purge"])) - granted(roles("operator", "chat"))
     assert {(verb, resource) for *_, verb, _, resource, _ in more} == {
         ("list", "configmaps"),
         ("delete", "configmaps"),
@@ -74,7 +74,7 @@ def test_only_a_role_that_is_asked_for_deletes_a_history():
 
 
 def test_only_a_role_that_is_asked_for_trains_heads():
-    more = granted(roles("operator", "chat", drafts=True)) - granted(roles("operator", "chat"))
+    more = granted(roles("operator", "chat", allow=["drafts"])) - granted(roles("operator", "chat"))
     assert {(kind, where, verb, resource) for kind, where, verb, _, resource, _ in more} == {
         ("Role", "chat", "list", "configmaps"),
         *(
@@ -82,7 +82,7 @@ def test_only_a_role_that_is_asked_for_trains_heads():
             for verb in ("list", "create", "delete")
         ),
     }
-    reader = granted(roles("reader", "chat", drafts=True)) - granted(roles("reader", "chat"))
+    reader = granted(roles("reader", "chat", allow=["drafts"])) - granted(roles("reader", "chat"))
     assert {verb for *_, verb, _, _, _ in reader} == {"list"}
 
 
@@ -186,11 +186,11 @@ ANN, BOB = (Subject("User", name) for name in ("ann", "bob"))
 VARIANTS = (
     *(
         {},
-        {"load": "local"},
-        {"all_pods": False},
-        {"purge": True},
-        {"deployments": True},
-        {"drafts": True},
+        {"without": ["load-jobs"]},
+        {"without": ["all-pods"]},
+        {"allow": ["purge"]},
+        {"allow": ["deployments"]},
+        {"allow": ["drafts"]},
     ),
     {"secrets": ["key"]},
 )
@@ -346,23 +346,25 @@ def test_requests_outside_the_table(method, url, listed):
 
 
 def test_without_the_load_job_no_right_on_jobs_is_granted():
-    resources = {d[4] for d in granted(roles("operator", "chat", load="local"))}
+    resources = {d[4] for d in granted(roles("operator", "chat", without=["load-jobs"]))}
     assert "jobs" not in resources
     assert granted(roles("operator", "chat")) - granted(
-        roles("operator", "chat", load="local")
+        roles("operator", "chat", without=["load-jobs"])
     ) == {("Role", "chat", verb, "batch", "jobs", ()) for verb in ("list", "create", "delete")}
 
 
 def test_the_pods_of_all_namespaces_are_optional():
-    lost = granted(roles("operator", "chat")) - granted(roles("operator", "chat", all_pods=False))
+    lost = granted(roles("operator", "chat")) - granted(
+        roles("operator", "chat", without=["all-pods"])
+    )
     assert lost == {("ClusterRole", None, "list", "", "pods", ())}
 
 
 def policies(namespace, *to, allowed=()):
     request = RbacRequest(
-        namespace=namespace, cluster_wide=namespace is None, bind_to=to, admission_policy=True
+        namespace=namespace, everywhere=namespace is None, bind_to=to, admission_policy=True
     )
-    documents = make_roles(replace(request, allow_in_job=allowed))
+    documents = make_roles(replace(request, allowed=allowed))
     return [d for d in documents if d["kind"].startswith("ValidatingAdmissionPolicy")]
 
 
@@ -401,5 +403,5 @@ def test_what_the_serving_pod_adds_is_allowed_by_name():
     for name in ("dedicated", "ours", "nvidia", "kai"):
         assert f'"{name}"' in allowed
         assert f'"{name}"' not in rules()
-    with pytest.raises(InputError, match="is not a field of a load Job"):
+    with pytest.raises(InputError, match="'node:one' is not a right"):
         rules("node:one")

@@ -121,7 +121,7 @@ def test_the_deciding_command_asks_for_the_same_load():
     run = make_run(BOTH, shares={"edits": 0.7, "chat": 0.3})
     assert deciding_command(run) == (
         "MPCTL_REUSE_PROMPTS=true mpctl bench --url http://127.0.0.1:8000 "
-        "--candidate-url http://127.0.0.1:8001 --prompts chat:0.3 --prompts edits:0.7 --concurrency 1,8 "
+        "--candidate http://127.0.0.1:8001 --prompts chat:0.3 --prompts edits:0.7 --concurrency 1,8 "
         "--repeats 12 --requests 8"
     )
     command = deciding_command(replace(make_run(BOTH), planned=3, max_tokens=384, calibration=None))

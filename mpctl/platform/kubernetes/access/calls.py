@@ -10,10 +10,10 @@ that it does not grant gets a SelfSubjectAccessReview.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Literal
 
 from mpctl.doctor import Denied
 from mpctl.json_types import Json
@@ -23,7 +23,6 @@ from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
 
 Role = Literal["reader", "operator"]
-Load = Literal["job", "local"]
 # Where a right has to hold: in the service's namespace, in the whole cluster, in KServe's own namespace.
 Scope = Literal["service", "cluster", "kserve"]
 
@@ -131,10 +130,14 @@ TABLE, LLM, GROUPS, RUNTIMES, PURGE, DEPLOYMENTS, WATCH, TRAINING, SEALING = (
         ]
     )
 )
-# Needed only if the load client runs as a Job.
-JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
-# Optional: without it the free GPUs are unknown, and a rollout waits for one instead of refusing at once.
-ALL_PODS = tuple(row for row in TABLE if row.kind is kinds.POD and row.scope == "cluster")
+# Rights that a role has only if they are named: `mpctl rbac --allow`.
+OPTIONAL = {"deployments": DEPLOYMENTS, "drafts": TRAINING, "purge": PURGE}
+# Rights that a role may lack: `mpctl rbac --without`. The load client then runs on the machine of the command; the free
+# GPUs are unknown, and a rollout waits for one instead of refusing immediately.
+DISPENSABLE = {
+    "load-jobs": [row for row in TABLE if row.kind is kinds.JOB],
+    "all-pods": [row for row in TABLE if row.kind is kinds.POD and row.scope == "cluster"],
+}
 # Read only where an engine's API key is in a Secret, and then that one: `mpctl rbac --secret NAME`.
 (API_KEY,) = _rows("api_key")
 
@@ -142,40 +145,14 @@ ALL_PODS = tuple(row for row in TABLE if row.kind is kinds.POD and row.scope == 
 FREE = (ACCESS_REVIEW, RULES_REVIEW)
 
 
-class Options(TypedDict, total=False):
-    """The options of :func:`needs`."""
-
-    load: Load
-    all_pods: bool
-    purge: bool
-    deployments: bool
-    drafts: bool
-
-
 def needs(
-    role: Role,
-    *,
-    load: Load = "job",
-    all_pods: bool = True,
-    purge: bool = False,
-    deployments: bool = False,
-    drafts: bool = False,
+    role: Role, *, allow: Collection[str] = (), without: Collection[str] = ()
 ) -> tuple[CallRow, ...]:
-    """Return the rows of a role; an operator may do all that a reader may.
-
-    ``load`` local: without the rights on Jobs. ``all_pods`` False: without listing the pods of all namespaces.
-    ``purge``: with deleting what was recorded. ``deployments``: with services that are plain Deployments,
-    LeaderWorkerSets and VLLMRuntimes. ``drafts``: with training heads, or listing them.
-    """
-    rows = tuple(
-        row
-        for row in (*TABLE, *LLM, *GROUPS, *RUNTIMES)
-        if role == "operator" or row.role == "reader"
-    )
-    left_out = {*(JOB_ROWS if load == "local" else ()), *(() if all_pods else ALL_PODS)}
-    optional = (*(DEPLOYMENTS if deployments else ()), *(TRAINING if drafts else ()))
-    chosen = [row for row in optional if role == "operator" or row.role == "reader"]
-    return (*(row for row in rows if row not in left_out), *chosen, *(PURGE if purge else ()))
+    """Return the rows of a role; an operator may do all that a reader may. ``allow``: names of ``OPTIONAL``,
+    ``without``: names of ``DISPENSABLE``."""
+    rows = [*TABLE, *LLM, *GROUPS, *RUNTIMES, *(row for name in allow for row in OPTIONAL[name])]
+    left_out = [row for name in without for row in DISPENSABLE[name]]
+    return tuple(row for row in rows if row not in left_out and role in ("operator", row.role))
 
 
 _AT_ONCE = 6

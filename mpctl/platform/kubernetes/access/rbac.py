@@ -16,17 +16,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Template
-from typing import Any, Unpack
+from typing import Any
 
 import yaml
 
 from mpctl.errors import InputError
 from mpctl.json_types import Json
 from mpctl.packaged import packaged
-from mpctl.platform.kubernetes.access.calls import API_KEY, SEALING, CallRow, Options, Role, needs
+from mpctl.platform.kubernetes.access.calls import API_KEY, SEALING, CallRow, Role, needs
 from mpctl.platform.kubernetes.api.kinds import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -145,24 +145,16 @@ def roles(
     *,
     to: Sequence[Subject] = (),
     secrets: Sequence[str] = (),
-    **options: Unpack[Options],
+    allow: Collection[str] = (),
+    without: Collection[str] = (),
 ) -> tuple[Json, ...]:
     """The objects to apply, each role followed by its bindings; ``namespace`` None: for all namespaces.
 
     ``to``: whom all of them are bound to; nobody: no bindings.
     """
-    rows = needs(role, **options)
+    rows = needs(role, allow=allow, without=without)
     # Roles of other options have other names: a second command takes nothing from the subjects of the first.
-    fewer = {
-        "local": options.get("load") == "local",
-        "fewer-pods": not options.get("all_pods", True),
-    }
-    extra = {
-        "purge": options.get("purge"),
-        "deployments": options.get("deployments"),
-        "drafts": options.get("drafts"),
-    }
-    variant = [word for word, chosen in (fewer | extra).items() if chosen]
+    variant = [*(f"no-{name}" for name in sorted({*without})), *sorted({*allow})]
     if secrets:
         digest = hashlib.sha256("\n".join(sorted(set(secrets))).encode()).hexdigest()[:8]
         variant.append(f"secrets-{digest}")

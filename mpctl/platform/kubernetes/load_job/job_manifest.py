@@ -290,7 +290,7 @@ def _ended(pod: JsonView) -> str:
     return ""
 
 
-# What the serving pod may add that is not in every cluster: `mpctl rbac --allow-in-job KIND:NAME`.
+# What the serving pod may add that is not in every cluster: `mpctl rbac --allow KIND:NAME`.
 KINDS: dict[str, tuple[str, ...]] = {
     "toleration": ("nvidia.com/gpu",),
     "pull-secret": (),

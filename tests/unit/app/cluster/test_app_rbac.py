@@ -19,7 +19,7 @@ def test_one_namespace_needs_three_roles_and_all_namespaces_one():
         ("ClusterRole", None),
         ("Role", "kserve"),
     ]
-    assert kinds(RbacRequest(cluster_wide=True)) == [("ClusterRole", None)]
+    assert kinds(RbacRequest(everywhere=True)) == [("ClusterRole", None)]
 
 
 def test_every_role_is_bound_to_every_subject():
@@ -78,10 +78,14 @@ def test_a_reader_may_make_fewer_calls_than_an_operator():
     ("request_", "field"),
     [
         (RbacRequest(), "--namespace"),
-        (RbacRequest(namespace="chat", cluster_wide=True), "--cluster-wide"),
+        (RbacRequest(namespace="chat", everywhere=True), "--all-namespaces"),
         (RbacRequest(namespace="a.b"), "--namespace"),
         (RbacRequest(namespace="chat", secrets=("a/b",)), "--secret"),
         (RbacRequest(namespace="chat", bind_to=("ml",)), "--to"),
+        (RbacRequest(namespace="chat", allowed=("toleration:a",)), "--allow"),
+        (RbacRequest(namespace="chat", allowed=("toleration:",)), "--allow"),
+        (RbacRequest(namespace="chat", allowed=("everything",)), "--allow"),
+        (RbacRequest(namespace="chat", role="reader", allowed=("purge",)), "--allow"),
     ],
 )
 def test_a_request_that_cannot_be_used_is_refused_by_its_option(request_, field):

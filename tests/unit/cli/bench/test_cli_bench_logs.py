@@ -403,7 +403,7 @@ REFUSED = '{"error": {"message": "Unexpected message role \x1b[2Jfunction_call\\
 def test_a_block_without_an_answer_ends_the_measurement_with_the_engines_reason(measure, candidate):
     prompts = lines(*({"prompt": f"prompt number {n}"} for n in range(80)))
     with engine(refuses=lambda body: REFUSED) as server, engine() as good:
-        urls = ("--candidate-url", server.url) if candidate else ()
+        urls = ("--candidate", server.url) if candidate else ()
         done = measure(good.url if candidate else server.url, prompts, *urls)
     assert done.code == 1
     assert "requests failed, the first with HTTP 400: " in done.err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpctl.app.bench_requests import BenchRequest, ServersRequest
+from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.requests import MeasurementRequest, SpeculationRequest
 from mpctl.errors import Cancelled
 
@@ -61,10 +61,10 @@ def asked(cli, monkeypatch):
                 )
             ),
         ),
-        (("--url", URL), BenchRequest(servers=ServersRequest(URL))),
+        (("--url", URL), BenchRequest(url=URL)),
         (
-            ("--url", URL, "--candidate-url", "http://b:8000", "--model", "m"),
-            BenchRequest(servers=ServersRequest(URL, "http://b:8000", "m")),
+            ("--url", URL, "--candidate", "http://b:8000", "--model", "m"),
+            BenchRequest(url=URL, candidate="http://b:8000", model="m"),
         ),
         (
             ("--prompts", "edits:3", "--prompts", "mine.jsonl"),
@@ -133,8 +133,9 @@ def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
         "gate would promote the candidate\n"
         "next: mpctl report bench-1.json.gz\n"
     )
-    assert "per 1M output tokens at $0.71 an hour" in cli("bench", "--price-per-hour", "0.71").err
     assert cli("bench", "-o", "name").out == "bench-1\n"
+    cli.env(MPCTL_PRICE_PER_HOUR="0.71")
+    assert "per 1M output tokens at $0.71 an hour" in cli("bench").err
     assert not Path("bench-1.json.gz").exists()
 
 
@@ -142,15 +143,14 @@ def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
     ("arguments", "message"),
     [
         (("--spec", "ngram", "--candidate", "x"), "--candidate: cannot be combined with --spec"),
-        (("--candidate-url", "http://x"), "--candidate-url: needs --url"),
+        (("--candidate", "http://x"), "--candidate: a server is compared with a server"),
         (("--spec-config", '{"method": "ngram"}'), "--spec-config: needs --spec"),
-        (("--write-spec", "best.json"), "--write-spec: needs --tune"),
         (("--set", "num_speculative_tokens=3"), "--set: needs --spec"),
         (("--url", "http://x", "--spec", "ngram"), "--spec: cannot be combined with --url"),
         (("svc", "--url", "http://x"), "--url: cannot be combined with the service svc"),
         (
-            ("--candidate-url", "http://x", "--url", "http://x", "--candidate", "y"),
-            "cannot be combined with",
+            ("--url", "http://x", "--candidate", "y"),
+            "--candidate: a server is compared with a server",
         ),
     ],
 )

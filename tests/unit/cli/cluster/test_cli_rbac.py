@@ -16,7 +16,7 @@ def alone(cli, tmp_path):
 
 
 def test_roles_as_yaml_and_json_say_the_same(alone):
-    arguments = ("rbac", "-n", "chat", "--to", "group:ml", "--role", "reader")
+    arguments = ("rbac", "reader", "-n", "chat", "--to", "group:ml")
     text, record = alone(*arguments), alone(*arguments, "-o", "json")
     assert text.code == record.code == 0
     assert list(yaml.safe_load_all(text.out)) == json.loads(record.out)["items"]
@@ -61,7 +61,7 @@ def test_a_format_that_is_set_for_all_commands_is_not_meant(alone, place):
 
 
 def test_without_a_subject_there_are_no_bindings_and_that_is_said(alone):
-    done = alone("rbac", "--cluster-wide")
+    done = alone("rbac", "-A")
     assert [d["kind"] for d in yaml.safe_load_all(done.out)] == ["ClusterRole"]
     assert "--to" in done.err
 
@@ -80,17 +80,17 @@ def test_calls_are_listed_with_their_commands(alone):
     ("arguments", "said"),
     [
         ((), "--namespace: required"),
-        (("--cluster-wide", "-n", "chat"), "--cluster-wide: cannot be combined with -n"),
+        (("-A", "-n", "chat"), "--all-namespaces: cannot be combined with -n"),
         (("-n", "chat", "--to", "ml"), "--to: 'ml' is not a subject"),
-        (("-n", "chat", "--role", "readr"), "did you mean reader"),
+        (("readr", "-n", "chat"), "did you mean reader"),
         (("-n", "chat", "--secret", ""), "--secret: '' is not a valid object name"),
         (("-n", "chat", "--secret", "a/b"), "--secret: 'a/b' is not a valid object name"),
         (("-n", "BAD NAME!"), "--namespace: 'BAD NAME!' is not a valid object name"),
         (("-n", "a.b"), "--namespace: 'a.b' is not a valid object name"),
         (("-n", "chat", "--to", "serviceaccount:Ci/bot"), "--to: 'Ci' is not a valid object name"),
         (
-            ("-n", "chat", "--to", "user:ann", "--drafts", "--admission-policy"),
-            "--drafts: cannot be combined with --admission-policy",
+            ("-n", "chat", "--to", "user:ann", "--allow", "drafts", "--admission-policy"),
+            "--allow: drafts cannot be combined with --admission-policy",
         ),
     ],
 )

@@ -56,7 +56,8 @@ def test_the_ending_of_the_file_says_the_format(cli, run_file, name, begins):
 @pytest.mark.parametrize("form", ["html", "md", "json", "yaml"])
 def test_every_format_has_the_cost_of_a_million_tokens_for_a_price(cli, run_file, form):
     assert "per 1M output tokens" not in cli("report", run_file, "-o", form).out
-    done = cli("report", run_file, "-o", form, "--price-per-hour", "0.71")
+    cli.env(MPCTL_PRICE_PER_HOUR="0.71")
+    done = cli("report", run_file, "-o", form)
     assert done.code == 0
     assert done.out.count("per 1M output tokens") == 1
 

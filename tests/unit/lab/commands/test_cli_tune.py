@@ -37,10 +37,12 @@ def test_a_search_is_among_all_methods_unless_some_are_named(searched):
         ("all",), SpeculationRequest(""), BenchRequest("qwen")
     )
     named = searched(
-        "--tune", "--spec", "ngram,eagle3", "--draft", "org/head", "--write-spec", "best.json"
+        "--tune", "--spec", "ngram,eagle3", "--draft", "org/head", "--run", "best.json"
     )
     assert named == TuneRequest(
-        ("ngram", "eagle3"), SpeculationRequest("", draft="org/head"), BenchRequest(), "best.json"
+        ("ngram", "eagle3"),
+        SpeculationRequest("", draft="org/head"),
+        BenchRequest(run_file="best.json"),
     )
 
 

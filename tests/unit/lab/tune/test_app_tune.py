@@ -54,27 +54,28 @@ def service(tmp_path, monkeypatch):
     return made
 
 
-def asked(**given) -> TuneRequest:
+def asked(file=None, **given) -> TuneRequest:
     measurement = MeasurementRequest(requests=REQUESTS, rounds=6, **given)
-    return TuneRequest(("ngram",), SpeculationRequest(""), BenchRequest(measurement=measurement))
+    bench = BenchRequest(measurement=measurement, run_file=file)
+    return TuneRequest(("ngram",), SpeculationRequest(""), bench)
 
 
 def test_the_fastest_configuration_is_found_and_written_as_a_file(service):
-    tuning = tune(service(), replace(asked(), write_spec="best.json"))
+    tuning = tune(service(), asked("best.json.gz"))
     assert tuning.tried[0].configuration.settings == ("num_speculative_tokens=3",)
     assert tuning.verdict.outcome.value == "promote"
-    written = json.loads(Path("best.json").read_text())
+    written = json.loads(Path("best.spec.json").read_text())
     assert (written["method"], written["num_speculative_tokens"]) == ("ngram", 3)
-    assert tuning.spec_file == "best.json"
+    assert tuning.spec_file == "best.spec.json"
     assert tuning.verdict is not tuning.tried[0].verdict, (
         "judged at a level that allows for the choice"
     )
 
 
 def test_the_written_file_is_a_spec_that_rollout_takes_as_it_is(service):
-    tune(service(), replace(asked(), write_spec="best.json"))
+    tune(service(), asked("best.json.gz"))
     session = service()
-    outcome = rollout.run(session, RolloutRequest(spec_of_file("best.json"), QUICK))
+    outcome = rollout.run(session, RolloutRequest(spec_of_file("best.spec.json"), QUICK))
     assert outcome.operation.plan.spec.k == 3
     assert outcome.operation.plan.spec.method == "ngram"
 
@@ -87,10 +88,10 @@ def test_a_configuration_whose_engine_does_not_start_is_named_and_the_search_goe
 
 
 def test_where_nothing_is_better_than_no_speculation_no_file_is_written(service):
-    tuning = tune(service({3: 0.13, 5: 0.12, 2: 0.15}), replace(asked(), write_spec="best.json"))
+    tuning = tune(service({3: 0.13, 5: 0.12, 2: 0.15}), asked("best.json.gz"))
     assert tuning.verdict.outcome.value == "reject"
     assert tuning.spec_file is None
-    assert not Path("best.json").exists()
+    assert not Path("best.spec.json").exists()
 
 
 def test_no_engine_stays_and_the_service_is_as_it_was(service):
