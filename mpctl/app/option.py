@@ -116,20 +116,19 @@ class Numbers:
         self._whole, self._least, self._above, self._repeat = whole, least, above, repeat
 
     def parse(self, value: Any) -> tuple[float, ...]:
-        numbers = tuple(
-            self._number(text, value)
-            for text in (value if isinstance(value, list) else str(value).split(","))
-        )
+        texts = value if isinstance(value, list) else str(value).split(",")
+        place = f" in {value!r}" if len(texts) > 1 else ""
+        numbers = tuple(self._number(text, place) for text in texts)
         if not self._repeat and len(set(numbers)) != len(numbers):
             raise ValueError(f"{value!r} names a number twice")
         return numbers
 
-    def _number(self, text: Any, value: Any) -> float:
+    def _number(self, text: Any, place: str) -> float:
         try:
             number = int(str(text)) if self._whole else float(str(text))
         except ValueError:
             raise ValueError(
-                f"{str(text).strip()!r} in {value!r} is no {'whole ' * self._whole}number"
+                f"{str(text).strip()!r}{place} is no {'whole ' * self._whole}number"
             ) from None
         low = number <= self._least if self._above else number < self._least
         if low or not abs(number) < float("inf"):

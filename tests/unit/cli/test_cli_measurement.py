@@ -171,11 +171,12 @@ def test_a_project_file_names_no_measurement(cli, measured, file):
         ("max-time: 1m\nmax_time: 2m\n", ":2: max_time: is set twice", None),
         ("- rate\n", ":1: must be a mapping of option names to values", None),
         ("rate: [\n", ":2: not valid YAML: ", None),
+        ("rate: fast\n", ":1: rate: 'fast' is no number", None),
         ("# load\nrate: [1, x]\n", ":2: rate: 'x' in '1,x' is no number", "run 'mpctl rollout "),
         ("requests: 0\n", ":1: requests: 0 is not in the range x>=1", "run 'mpctl rollout --help'"),
         ("thinking: maybe\n", ":1: thinking: 'maybe' is not one of on, off, both", None),
         ("reuse_prompts: [a]\n", ":1: reuse_prompts: 'a' is not a valid boolean", None),
-        ("contexts: 2m\n", ":1: contexts: '2m' in '2m' is no whole number", None),
+        ("contexts: 2m\n", ":1: contexts: '2m' is no whole number", None),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named_before_anything_starts(
