@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +12,11 @@ from mpctl.app.session.base import (
     EngineCounters,
     Place,
     Session,
-    SystemClock,
     choose,
-    interruptible,
     who,
 )
 from mpctl.app.session.service_status import Status
-from mpctl.errors import Cancelled, InputError
+from mpctl.errors import InputError
 from mpctl.estimate.shape import find_gpu
 from mpctl.experiment.counters import CounterError
 from mpctl.json_types import Json
@@ -35,7 +31,7 @@ from mpctl.platform.state_files import service_dirs
 from mpctl.rollout.ports import COPY, Arm
 
 if TYPE_CHECKING:
-    from mpctl.rollout.context import Context
+    from mpctl.platform.meter import HttpMeter
 
 
 class LocalSession(Session):
@@ -147,30 +143,13 @@ class LocalSession(Session):
             supervised=supervised,
         )
 
-    @contextmanager
-    def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
-        """A supervisor that is gone is replaced, the load client ends with the block."""
+    def _open(self) -> tuple[LocalPlatform, HttpMeter]:
+        """A supervisor that is gone is replaced."""
         from mpctl.platform.client import StreamClient
         from mpctl.platform.meter import HttpMeter
-        from mpctl.rollout.context import Context
 
-        desired = self.platform.desired()
-        platform = LocalPlatform(self.namespace, self.name, supervises=True)
-        meter = HttpMeter(StreamClient(), desired.cwd)
-        with interruptible(self.console, lambda: interrupted or self.interrupted()):
-            try:
-                yield Context(
-                    platform,
-                    self.store,
-                    meter,
-                    SystemClock(),
-                    self.console,
-                    who(),
-                    service=self.name,
-                    namespace=self.namespace,
-                )
-            finally:
-                meter.close()
+        meter = HttpMeter(StreamClient(), self.platform.desired().cwd)
+        return LocalPlatform(self.namespace, self.name, supervises=True), meter
 
 
 def open_local(

@@ -8,7 +8,7 @@ import socket
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +26,7 @@ from mpctl.methods import Finding
 from mpctl.methods.versions import engine_release
 from mpctl.platform.checkpoints import read_model
 from mpctl.platform.state_files import service_dirs
+from mpctl.rollout.context import Context
 from mpctl.rollout.ledger import lost_history
 from mpctl.rollout.operation import (
     Operation,
@@ -38,7 +39,7 @@ from mpctl.rollout.ports import ArmState, Clock, Platform, Store
 
 if TYPE_CHECKING:
     from mpctl.app.console import Console
-    from mpctl.rollout.context import Context
+    from mpctl.platform.meter import HttpMeter
 
 
 class Place(NamedTuple):
@@ -287,7 +288,7 @@ class Session(Source, commands.OnService):
         return answers.ask(endpoint, asks, concurrency=1, salt=salt, alternatives=alternatives)
 
     def close(self) -> None:
-        """End connections that :meth:`ask` opened."""
+        """End connections that :meth:`ask` or an operation opened."""
 
     @abstractmethod
     def counters(self) -> EngineCounters:
@@ -338,13 +339,34 @@ class Session(Source, commands.OnService):
             problems=problems,
         )
 
-    @abstractmethod
-    def context(self, *, interrupted: Cancelled | None = None) -> AbstractContextManager[Context]:
-        """The context of an operation.
+    @contextmanager
+    def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
+        """The context of an operation; its load client ends with the block.
 
         Raises:
             Cancelled: Ctrl-C was pressed; ``interrupted``, or what is unfinished and how to continue.
         """
+        platform, meter = self._open()
+        with interruptible(self.console, lambda: interrupted or self.interrupted()):
+            try:
+                yield Context(
+                    platform,
+                    self.store,
+                    meter,
+                    SystemClock(),
+                    self.console,
+                    who(),
+                    service=self.name,
+                    namespace=self.namespace,
+                )
+            finally:
+                if leftover := meter.close():
+                    self.console.warn(leftover)
+                self.close()
+
+    @abstractmethod
+    def _open(self) -> tuple[Platform, HttpMeter]:
+        """Return the platform that an operation acts on, and what measures its engines."""
 
     def absence(self) -> InputError | None:
         """Why the service is not found, with what creates it again; None when it is there."""

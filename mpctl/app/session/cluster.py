@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +17,12 @@ from mpctl.app.session.base import (
     Place,
     ServiceNotFound,
     Session,
-    SystemClock,
     choose,
     choose_load_place,
-    interruptible,
     who,
 )
 from mpctl.app.session.service_status import Leftover, Status
-from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted
+from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.estimate.shape import find_gpu
 from mpctl.json_types import Json
 from mpctl.manifest import Service
@@ -62,7 +60,6 @@ from mpctl.platform.kubernetes.service.running_engine import edited, read_servic
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.platform.load import LoadClient
 from mpctl.platform.meter import HttpMeter, release_of
-from mpctl.rollout.context import Context
 from mpctl.rollout.operation import unfinished_operation
 
 _START_FACTOR = 3.0
@@ -246,26 +243,9 @@ class ClusterSession(Session):
         # Found while the ledger was read for the description.
         return replace(status, problems=(*status.problems, *self.store.look_alikes()))
 
-    @contextmanager
-    def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
+    def _open(self) -> tuple[KubernetesPlatform, HttpMeter]:
         """The load client runs in the cluster, or on this machine and reaches the pods through port-forwards."""
-        meter = HttpMeter(self._load_client(), str(Path.cwd()), forwarded=True)
-        with interruptible(self.console, lambda: interrupted or self.interrupted()):
-            try:
-                yield Context(
-                    self.platform,
-                    self.store,
-                    meter,
-                    SystemClock(),
-                    self.console,
-                    who(),
-                    service=self.name,
-                    namespace=self.namespace,
-                )
-            finally:
-                if leftover := meter.close():
-                    self.console.warn(leftover)
-                self.platform.close()
+        return self.platform, HttpMeter(self._load_client(), str(Path.cwd()), forwarded=True)
 
     def _load_client(self) -> LoadClient:
         """The client asked for, else that of the unfinished operation. A rollback measures nothing and gets the Job's

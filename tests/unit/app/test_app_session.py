@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 from console import RecordingConsole
+from session import MemorySession
 
 from mpctl.app.session import cluster as cluster_sessions
-from mpctl.app.session.base import Place, ServiceNotFound
+from mpctl.app.session.base import Place, ServiceNotFound, Session
 from mpctl.app.session.cluster import ClusterSession, open_cluster
 from mpctl.errors import NotPermitted
 
@@ -28,6 +29,16 @@ def test_a_cluster_is_waited_for_three_of_its_own_starts(measured, waited):
 
 def test_what_is_asked_for_wins():
     assert cluster(never).ready_timeout_s(30.0) == 30
+
+
+@pytest.mark.parametrize("leftover", ["", "Job ml/load was not deleted"])
+def test_a_load_client_that_leaves_something_is_warned_of_on_every_platform(leftover):
+    session = MemorySession()
+    session.memory.context.meter.close = lambda: leftover
+    with Session.context(session) as context:
+        assert (context.service, context.namespace) == ("svc", "chat")
+    assert session.console.warnings == [leftover] * bool(leftover)
+    assert ClusterSession.context is Session.context
 
 
 class Namespaces:

@@ -137,6 +137,9 @@ class MemorySession(Session):
             problems=(),
         )
 
+    def _open(self) -> tuple[MemoryPlatform, Any]:
+        return self.platform, self.memory.context.meter
+
     @contextmanager
     def context(self, *, interrupted: Any = None) -> Iterator[Context]:
         memory = self.memory.context
