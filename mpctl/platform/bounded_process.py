@@ -49,7 +49,7 @@ def run_each(
     """Return for each item the value of a task of :mod:`mpctl.platform.in_child`, or :class:`Unread`. ``item_s``: CPU
     time of each item, and of reading the settings; ``whole_s``: wall time of all of them."""
     results: list[Any] = []
-    end = monotonic() + whole_s
+    end, late = monotonic() + whole_s, f"all take longer than {whole_s:.0f} s"
     order = {
         "task": task,
         "settings": settings or {},
@@ -60,7 +60,8 @@ def run_each(
     }
     while len(results) < len(items):
         lines = [json.dumps(order), *(json.dumps(item) for item in items[len(results) :])]
-        received, reason = _child("\n".join(lines) + "\n", end - monotonic(), item_s)
+        received, ended = _child("\n".join(lines) + "\n", end - monotonic(), item_s)
+        reason = ended or late
         opened, *values = received or [[False, reason]]
         if not opened[0]:
             values = [opened] * (len(items) - len(results))
@@ -68,14 +69,12 @@ def run_each(
         if len(results) < len(items):
             results.append(Unread(reason))
         if monotonic() >= end:
-            results += [Unread(f"all take longer than {whole_s:.0f} s")] * (
-                len(items) - len(results)
-            )
+            results += [Unread(late)] * (len(items) - len(results))
     return results
 
 
 def _child(lines: str, seconds: float, item_s: float) -> tuple[list[Any], str]:
-    """Return what a child answered, and why it answered no more."""
+    """Return what a child answered, and why it answered no more; empty if its time was over."""
     child = subprocess.Popen(
         [sys.executable, "-I", str(_PROGRAM)],
         stdin=subprocess.PIPE,
@@ -94,7 +93,7 @@ def _child(lines: str, seconds: float, item_s: float) -> tuple[list[Any], str]:
         except subprocess.TimeoutExpired:
             _kill(child)
             text, _ = child.communicate()
-            reason = f"all take longer than {seconds:.0f} s"
+            reason = ""
         except BaseException:
             _kill(child)
             raise
