@@ -1,8 +1,8 @@
 """Commands as messages print them: complete, so that a reader can paste them into the next shell.
 
 Everything that prints a command builds it here. The result names the service, its namespace, and what was chosen for
-this call alone (``--context``, ``--kubeconfig``, ``--as``, ``--platform``). Variables of the environment and settings
-files hold for the next shell, too, and are not repeated.
+this call alone (``--context``, ``--kubeconfig``, ``--as``, ``--platform``). Settings files hold for the next shell,
+too, and are not repeated; a variable of the environment is, since it may have been typed before this one command.
 """
 
 from __future__ import annotations

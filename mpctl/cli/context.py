@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from mpctl.cli.settings_files import SettingsFiles
 
 
-_OF_ONE_MEASUREMENT = (
-    "--repeats",
-    "--run",
-)  # options that another measurement does not share
+# Options and variables that another measurement does not share.
+_OF_ONE_MEASUREMENT = ("--repeats", "--run", "MPCTL_REPEATS", "MPCTL_RUN")
 
 
 class CliContext:
@@ -27,6 +25,7 @@ class CliContext:
     def __init__(self, program: str, arguments: Sequence[str] = ()) -> None:
         self.program = program
         self.arguments = tuple(arguments)
+        self.variables: Sequence[str] = ()  # NAME=VALUE of the environment that the command reads
         self.terminal = Terminal.of_environment()
         self.debug = False
         self.failure = 1  # the exit code of errors that have none of their own
@@ -129,9 +128,9 @@ class CliContext:
                     next(words, None)
             else:
                 arguments.append(word)
-        return commands.joined(
-            [*self.program.split(), *redacted(arguments), "--repeats", str(repeats)]
-        )
+        line = [*self.program.split(), *redacted(arguments), "--repeats", str(repeats)]
+        variables = (v for v in self.variables if v.partition("=")[0] not in _OF_ONE_MEASUREMENT)
+        return " ".join([*variables, commands.joined(line)])
 
     def emit(
         self,

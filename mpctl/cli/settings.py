@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 _PLACE = ("platform", "namespace", "context", "kubeconfig", "as_user", "request_timeout")
 _CLUSTER = (("context", "--context"), ("kubeconfig", "--kubeconfig"), ("as_user", "--as"))
-_CHOICE = ("platform", "namespace", "context", "kubeconfig", "as_user")
 _OTHERS = ("color", "verbose", "quiet", "debug", "yes", "no_input", "output")
 
 
@@ -39,15 +39,18 @@ def configure(ctx: click.Context, values: dict[str, Any]) -> CliContext:
     local = ctx.parent is not None and ctx.parent.info_name == "local"
     context.shared = shared
     context.find_place = lambda: _place(shared, context.terminal, local=local)
+    context.variables = [
+        f"{option.envvar}={commands.joined([os.environ[str(option.envvar)]])}"
+        for option in ctx.command.params
+        if ctx.get_parameter_source(str(option.name)) is ParameterSource.ENVIRONMENT
+    ]
     return context
 
 
 def _reader(ctx: click.Context, chosen: dict[str, Any], context: CliContext) -> commands.Reader:
-    """The reader of this call's messages: what was typed for it alone is repeated in every command."""
-    typed = {name: pick(ctx, chosen, name) for name in _CHOICE if _is_typed(ctx, name)}
-    usual = {
-        name: _untyped(ctx, name) if name in typed else pick(ctx, chosen, name) for name in _CHOICE
-    }
+    """The reader of this call's messages: what may have been typed for it alone is repeated in every command."""
+    typed = {name: pick(ctx, chosen, name) for name in _PLACE if _is_typed(ctx, name)}
+    usual = ctx.default_map or {}  # by the settings files
 
     def options() -> tuple[tuple[str, str], ...]:
         from mpctl.app.session.base import find_platform
@@ -55,17 +58,17 @@ def _reader(ctx: click.Context, chosen: dict[str, Any], context: CliContext) -> 
         cluster = [
             (flag, str(typed[name])) for name, flag in _CLUSTER if typed.get(name) is not None
         ]
-        platform, expected = context.place.platform, usual["platform"] or "auto"
+        platform, expected = context.place.platform, usual.get("platform", "auto")
         if platform == "local":
             cluster = []  # without effect there
         if expected == "auto":
             expected = find_platform(
-                *(typed.get(name) or usual[name] for name in ("context", "kubeconfig"))
+                *(typed.get(name) or usual.get(name) for name in ("context", "kubeconfig"))
             )
         return (*cluster, *([("--platform", platform)] if platform != expected else ()))
 
     def namespace() -> str:
-        if usual["namespace"]:
+        if usual.get("namespace"):
             return str(usual["namespace"])
         if context.place.platform == "local":
             return "" if "namespace" in typed else "default"
@@ -74,13 +77,6 @@ def _reader(ctx: click.Context, chosen: dict[str, Any], context: CliContext) -> 
         return namespace_of(context.place.kubeconfig, context.place.context)
 
     return commands.Reader(context.program, options, namespace)
-
-
-def _untyped(ctx: click.Context, name: str) -> Any:
-    """The value of a shared option without the command line: of its variable, a settings file, or its default."""
-    option = next(param for param in ctx.command.params if param.name == name)
-    value = option.value_from_envvar(ctx)
-    return value if value is not None else option.get_default(ctx)
 
 
 def _place(shared: dict[str, Any], terminal: Terminal, *, local: bool) -> Place:
@@ -105,5 +101,6 @@ def pick(ctx: click.Context, chosen: dict[str, Any], name: str) -> Any:
 
 
 def _is_typed(ctx: click.Context, name: str) -> bool:
-    sources = (of.get_parameter_source(name) for of in (ctx, ctx.find_root()))
-    return ParameterSource.COMMANDLINE in sources
+    """Return whether a shared option, or its variable, may have been typed for this call alone."""
+    sources = {of.get_parameter_source(name) for of in (ctx, ctx.find_root())}
+    return bool(sources & {ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT})

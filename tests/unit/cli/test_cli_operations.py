@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import click
 import pytest
 from session import MANIFEST, MemorySession
 
+from mpctl import commands
 from mpctl.app import option
 from mpctl.app.operate import rollback, rollout
 from mpctl.app.operate.outcome import OperationOutcome
@@ -20,7 +22,10 @@ from mpctl.app.requests import (
 from mpctl.app.session.base import ServiceNotFound
 from mpctl.cli.context import CliContext
 from mpctl.cli.operate.outcome import outcome_text
+from mpctl.cli.registry import every_command
+from mpctl.cli.settings_files import options_of
 from mpctl.experiment.users import Placement
+from mpctl.manifest import redacted
 from mpctl.staging.modes import StagingFacts
 
 NGRAM = RolloutRequest(SpeculationRequest("ngram"))
@@ -246,6 +251,44 @@ def test_the_request_of_a_rollback(cli, requested, arguments, request_):
 )
 def test_the_same_command_with_more_rounds(arguments, again):
     assert CliContext("mpctl", arguments).again(47) == again
+
+
+def test_the_same_command_with_more_rounds_repeats_the_variables_that_it_read(cli, monkeypatch):
+    """They may have been typed before this one command; those of another measurement and of no option are not."""
+    cli.env(MPCTL_RATE="4", MPCTL_ADAPTERS="a b,c", MPCTL_RUN="x.json", MPCTL_STATE_DIR="s")
+    contexts = []
+    monkeypatch.setattr(
+        "mpctl.app.bench.measure.bench", lambda *_: contexts.append(click.get_current_context().obj)
+    )
+    monkeypatch.setattr("mpctl.cli.bench.bench_result.print_bench", lambda *_: None)
+    assert cli("bench", "svc", "--concurrency", "2").code == 0
+    assert contexts.pop().again(47) == (
+        "MPCTL_ADAPTERS='a b,c' MPCTL_RATE=4 mpctl bench svc --concurrency 2 --repeats 47"
+    )
+
+
+@pytest.mark.parametrize("path", [("rollout",), ("bench", "run")])
+def test_no_variable_that_is_repeated_holds_a_secret(path):
+    flags = [f"--{name}=x" for name in options_of(dict(every_command())[path])]
+    assert list(redacted(flags)) == flags
+
+
+@pytest.mark.needs("local")
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("flag", "mpctl rollback qwen -n team"),
+        ("variable", "mpctl rollback qwen -n team"),
+        ("file", "mpctl rollback qwen"),
+    ],
+)
+def test_a_printed_command_repeats_what_may_have_been_typed_for_one_call(cli, place, line):
+    if place == "variable":
+        cli.env(MPCTL_NAMESPACE="team")
+    elif place == "file":
+        cli.user("namespace: team\n")
+    cli(*(("-n", "team") if place == "flag" else ()), "status")
+    assert commands.line("rollback", "qwen", namespace="team") == line
 
 
 def test_every_placement_can_be_asked_for():
