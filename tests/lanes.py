@@ -6,7 +6,8 @@
                 point, with every method or on every kind, another test holds every day at some, or on scripted engines
 ``contracts``   what KServe, Kubernetes, vLLM, Prometheus and the test cluster itself do (tests/contracts)
 
-``pytest --lane fast`` (``scripts/test``); several are named with commas. Without ``--lane`` the named paths run.
+``pytest --lane fast`` (``scripts/test``); several are named with commas. Without ``--lane`` the named paths run, those
+marked ``nightly`` only if their file, their test or the mark is named.
 """
 
 from __future__ import annotations
@@ -89,6 +90,13 @@ def belongs(item: pytest.Item, lanes: set[str], missing: set[str]) -> bool:
     )
 
 
+def is_named(item: pytest.Item, config: pytest.Config) -> bool:
+    """Whether a test runs without lanes: one for the night only by its file, its id or ``-m nightly``."""
+    files = {config.invocation_params.dir / arg.partition("::")[0] for arg in config.args}
+    asked = item.path in files or "nightly" in config.option.markexpr
+    return asked or item.get_closest_marker("nightly") is None
+
+
 class Scheduler(LoadScopeScheduling):
     """Gives each group to one worker, in the order of the tests."""
 
@@ -124,11 +132,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if lanes := _lanes(config):
         missing = _missing()
         chosen = [item for item in items if belongs(item, lanes, missing)]
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-        items[:] = chosen
         for item in chosen:
             if room(item.nodeid) in REAL:
                 item.add_marker(pytest.mark.flaky(reruns=1))
+    else:
+        chosen = [item for item in items if is_named(item, config)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
     items.sort(key=lambda item: GROUPS.index(group(item.nodeid).partition("/")[0]))
 
 
