@@ -28,15 +28,15 @@ def explain(error: click.UsageError) -> tuple[str, str | None]:
 
 def _replacement(error: click.NoSuchOption) -> str:
     """Return what to use instead of an option that the command had; empty if it never had one of this name."""
-    name = error.option_name.lstrip("-")
+    assert error.ctx is not None
+    name, options = error.option_name.lstrip("-"), options_of(error.ctx.command)
     key = name.replace("-", "_")
-    variable = f"MPCTL_{key.upper()}"
-    if error.ctx and any(param.opts == [variable] for param in error.ctx.command.params):
-        if key in MEASUREMENT.split(", "):
-            return f"set {variable}, or {key} in a file for --measurement FILE"
-        command = " ".join(path_of(error.ctx))
-        return f"set {variable}, or {key} below {command} in {user_file()}"
-    return next((f"use {new}" for old, new in REPLACED.items() if name in old.split()), "")
+    if key not in options:
+        return next((f"use {new}" for old, new in REPLACED.items() if name in old.split()), "")
+    variable = options[key].envvar  # the option is a setting, since it has no flag
+    if "measurement" in options and key in MEASUREMENT.split(", "):
+        return f"set {variable}, or {key} in a file for --measurement FILE"
+    return f"set {variable}, or {key} below {' '.join(path_of(error.ctx))} in {user_file()}"
 
 
 def _flag(param: click.Parameter) -> str:

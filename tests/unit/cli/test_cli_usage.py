@@ -322,7 +322,7 @@ def test_the_flag_of_a_setting_is_answered_by_its_variable_and_its_file(cli, pat
     key, command = name.lower(), " ".join(path)
     file = (
         "in a file for --measurement FILE"
-        if key in MEASUREMENT.split(", ")
+        if key in MEASUREMENT.split(", ") and path != ("plan",)
         else f"below {command} in {cli.directory}/xdg/mpctl/config.yaml"
     )
     assert f"hint: set MPCTL_{name}, or {key} {file}\n" in done.err
