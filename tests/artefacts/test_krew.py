@@ -59,7 +59,7 @@ def test_krew_installs_the_plugin_whose_first_call_installs_its_packages(
     assert "Installed plugin: mpctl" in done.stderr
     assert f"https://github.com/{REPOSITORY}" in done.stderr
     plugin = empty / "krew" / "bin" / "kubectl-mpctl"
-    first = run(plugin, "version", "--client", cwd=empty, **variables)
+    first = run(plugin, "version", cwd=empty, **variables)
     assert release.version in first.stdout
     assert first.stderr.startswith("installing mpctl into ")
     (empty / "service.yaml").write_text(SERVICE)
