@@ -18,9 +18,11 @@ from mpctl.cli.command import ASKS, command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.errors import Refused
 from mpctl.gate.rule import Outcome
+from mpctl.methods import METHODS
 
 _START_S, _ANSWER_S = 60.0, 8.0  # of an engine and of an answer that nobody measured
-_PLAIN = SpeculationRequest("ngram")  # needs no draft, and no model refuses it
+# N-gram, the first method: it needs no draft and works with every model.
+_PLAIN = SpeculationRequest(list(METHODS)[1])
 
 
 @command("try", service_argument(), *ASKS)
@@ -62,8 +64,8 @@ def try_(context: CliContext, /, name: str | None) -> int:
     file = f"try-{session.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json.gz"
     if code := _step(context, session.command("bench", "--spec", method, *words, "--run", file)):
         return code
-    plots = all(map(find_spec, ("jinja2", "matplotlib")))
-    page = file.removesuffix(".json.gz") + (".html" if plots else ".md")
+    # The extra "report" brings matplotlib, which the page needs.
+    page = file.removesuffix(".json.gz") + (".html" if find_spec("matplotlib") else ".md")
     if code := _step(context, commands.line("report", file, "--output-file", page)):
         return code
     promotes = compare(CompareRequest(file)).verdict.outcome is Outcome.PROMOTE

@@ -15,7 +15,7 @@ from mpctl.errors import InputError
 from stacks.images import rewrite
 from stacks.settings.mirror import REGISTRIES, Mirror, from_arguments, full
 from tests.stacks.conftest import ROOT, synthesise
-from tests.stacks.test_charts import environment, from_module, helm  # noqa: F401
+from tests.stacks.test_charts import environment, from_module
 from tests.stacks.test_first_apply import EKS, fleet, golden, refused, resources
 
 OWN = "registry.bank.test"
@@ -109,7 +109,7 @@ def test_the_script_is_where_a_stacks_folder_looks_for_it() -> None:
     assert os.access(place, os.X_OK)
 
 
-def test_kserves_chart_pulls_nothing_from_elsewhere(helm: str, tmp_path: Path) -> None:  # noqa: F811
+def test_kserves_chart_pulls_nothing_from_elsewhere(helm: str, tmp_path: Path) -> None:
     chart = from_module("kserve-resources", "v0.20.0", tmp_path)
     if chart is None:
         pytest.skip("KServe's charts are in its Go module, and there is no Go")
