@@ -21,8 +21,9 @@ from mpctl.gate.rule import Outcome
 from mpctl.methods import METHODS
 
 _START_S, _ANSWER_S = 60.0, 8.0  # of an engine and of an answer that nobody measured
-# N-gram, the first method: it needs no draft and works with every model.
-_PLAIN = SpeculationRequest(list(METHODS)[1])
+_PLAIN = SpeculationRequest(
+    next(name for name, row in METHODS.items() if row.engine_method and row.needs_draft == "none")
+)
 
 
 @command("try", service_argument(), *ASKS)
@@ -52,25 +53,29 @@ def try_(context: CliContext, /, name: str | None) -> int:
         ) from None
     speculation = _best_method(context, session)
     words = [word for text in speculation.settings for word in ("--set", text)]
-    method = speculation.method
     usual = read_workload(MeasurementRequest())
-    measured_s = 2 * usual.repeats * usual.per_round * _ANSWER_S  # of both arms
-    minutes = math.ceil(((session.start_s() or _START_S) + measured_s) / 60)
+    # An engine starts, then both arms answer every prompt.
+    minutes = math.ceil(
+        ((session.start_s() or _START_S) + 2 * usual.repeats * usual.per_round * _ANSWER_S) / 60
+    )
     terminal.confirm(
-        f"{' '.join((method, *words))} is measured next to {session.title}: one more engine with as many GPUs as the "
-        f"first, for at most about {minutes} min unless your settings plan more; users stay where they are\n"
+        f"{' '.join((speculation.method, *words))} is measured next to {session.title}: one more engine with as many "
+        f"GPUs as the first, for at most about {minutes} min unless your settings plan more; users stay where they "
+        "are\n"
         "Measure it?"
     )
-    file = f"try-{session.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}.json.gz"
-    if code := _step(context, session.command("bench", "--spec", method, *words, "--run", file)):
+    stem = f"try-{session.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    file = f"{stem}.json.gz"
+    if code := _step(
+        context, session.command("bench", "--spec", speculation.method, *words, "--run", file)
+    ):
         return code
     # The extra "report" brings matplotlib, which the page needs.
-    page = file.removesuffix(".json.gz") + (".html" if find_spec("matplotlib") else ".md")
+    page = stem + (".html" if find_spec("matplotlib") else ".md")
     if code := _step(context, commands.line("report", file, "--output-file", page)):
         return code
-    promotes = compare(CompareRequest(file)).verdict.outcome is Outcome.PROMOTE
-    if promotes:
-        terminal.next_command(session.command("rollout", "--spec", method, *words))
+    if compare(CompareRequest(file)).verdict.outcome is Outcome.PROMOTE:
+        terminal.next_command(session.command("rollout", "--spec", speculation.method, *words))
     else:
         terminal.next_command(commands.line("gate", "explain", file))
     return 0
@@ -84,15 +89,15 @@ def _step(context: CliContext, line: str) -> int:
 
 def _best_method(context: CliContext, session: Session) -> SpeculationRequest:
     """The method that is predicted to gain most; n-gram where nothing is predicted."""
-    terminal, choose = context.terminal, annex.find("choose-method")
+    choose = annex.find("choose-method")
     if choose is None:
-        terminal.note("mpctl/lab is not part of this installation, so nothing is predicted")
+        context.terminal.note("mpctl/lab is not part of this installation, so nothing is predicted")
         return _PLAIN
     _step(context, session.command("plan", "--spec", "all"))
     try:
         best: SpeculationRequest = choose(session, SpeculationRequest("auto"), (1,))
     except Refused:
-        terminal.note(
+        context.terminal.note(
             "no gain is predicted for any method; n-gram, which needs no draft, can be measured all the same"
         )
         return _PLAIN

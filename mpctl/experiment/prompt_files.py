@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import resources
@@ -312,19 +313,15 @@ def _sessions(text: str, file: str) -> tuple[list[_Session], tuple[str, ...]]:
 
 def _records(text: str, file: str) -> Iterator[tuple[int, Callable[[], Any]]]:
     """Every record, to be read, with its line, or with its number in a JSON list."""
-    if text.lstrip()[:1] == "[":
+    if text.lstrip().startswith("["):
         for number, record in enumerate(_loads(text, file, None), start=1):
-            yield number, partial(_as_is, record)
+            yield number, partial(copy, record)
         return
     for number, line in enumerate(
         text.split("\n"), start=1
     ):  # not splitlines: U+2028 may stand inside a prompt
         if line.strip():
             yield number, partial(_loads, line, file, number)
-
-
-def _as_is(record: Any) -> Any:
-    return record
 
 
 def _loads(text: str, file: str, line: int | None) -> Any:

@@ -79,16 +79,21 @@ class Release:
         return line.split()
 
 
-@pytest.fixture(scope="session")
-def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    folder = tmp_path_factory.mktemp("release") / "dist"
-    done = subprocess.run(
+def make_release(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """``scripts/release`` into a folder, for :data:`REPOSITORY` unless the variables name another."""
+    return subprocess.run(
         [ROOT / "scripts" / "release", folder],
-        env={**os.environ, "REPOSITORY": REPOSITORY},
+        env={**os.environ, "REPOSITORY": REPOSITORY, **variables},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    folder = tmp_path_factory.mktemp("release") / "dist"
+    done = make_release(folder)
     assert done.returncode == 0, done.stderr
     (wheel,) = folder.glob("*.whl")
     return Release(folder, wheel.name.split("-")[1])

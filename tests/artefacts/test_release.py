@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import subprocess
 
 import pytest
 import yaml
 
-from .conftest import REPOSITORY, ROOT, run
+from .conftest import REPOSITORY, make_release, run
 
 
 def test_every_file_has_its_digest_and_every_named_file_exists(release):
@@ -47,16 +45,10 @@ def by_name(records):
 
 
 @pytest.mark.parametrize("repository", ["", "acme", "acme/mpctl/other", "acme/mpctl; true"])
-def test_a_release_without_a_repository_is_refused(repository, tmp_path):
-    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_DIR": str(tmp_path)}
-    environment.pop("GITHUB_REPOSITORY", None)
-    done = subprocess.run(
-        [ROOT / "scripts" / "release", tmp_path / "dist"],
-        env=environment | {"REPOSITORY": repository},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_release_without_a_repository_is_refused(repository, tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    git = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_DIR": str(tmp_path)}
+    done = make_release(tmp_path / "dist", REPOSITORY=repository, **git)
     assert done.returncode == 2
     assert "set REPOSITORY to OWNER/NAME" in done.stderr
     assert not (tmp_path / "dist").exists()
@@ -64,13 +56,7 @@ def test_a_release_without_a_repository_is_refused(repository, tmp_path):
 
 def test_a_folder_with_other_files_is_not_removed(tmp_path):
     (tmp_path / "thesis.txt").write_text("mine")
-    done = subprocess.run(
-        [ROOT / "scripts" / "release", tmp_path],
-        env={**os.environ, "REPOSITORY": REPOSITORY},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = make_release(tmp_path)
     assert done.returncode == 2
     assert "holds something else than a release" in done.stderr
     assert (tmp_path / "thesis.txt").read_text() == "mine"
