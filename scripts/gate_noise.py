@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, stdtrit
 
 from mpctl.experiment.pairing import STALL
-from mpctl.gate.analysis import STALL_TAIL, SUMS_LEVEL, TRIM, error_left
+from mpctl.gate.analysis import SETTLED_FROM, STALL_TAIL, SUMS_LEVEL, TRIM, error_left
 from mpctl.gate.assess import FUTILE_FROM, LEAST_CHANCE
 from mpctl.gate.policy import Policy
 from mpctl.gate.rules.figures import TREND_ERROR
@@ -29,6 +29,8 @@ Times = tuple[
 ]  # time to first token and time per later token: measurement, round, prompt
 
 PROMPTS = 2  # of a block of the default plan
+# Of a block where the arms take turns, and the pairs of blocks: an engine starts between two of them.
+TURN_PROMPTS, TURNS = 16, 6
 BEFORE = 56  # requests before the rounds, as many as let the rule errors pass at the first analysis that decides
 POLICY = Policy()
 LIMITS = {  # of ratios their logarithms
@@ -62,6 +64,13 @@ SCENARIOS: dict[str, dict[str, Any]] = {
     "cold first block 2x": {"cold": 2.0},
     "period of 3 blocks, 20 %": {"period": 3.0, "amplitude": 0.2},
     "period of 5 blocks, 20 %": {"period": 5.0, "amplitude": 0.2},
+    "turns, 6x16, quiet": {"prompts": TURN_PROMPTS, "block_sigma": 0.02},
+    "turns, 6x16, usual": {"prompts": TURN_PROMPTS},
+    "turns, 6x16, GPU": {
+        "prompts": TURN_PROMPTS,
+        "block_sigma": 0.005,
+        "request_sigma": 0.02,
+    },
     "12x64, usual": {"prompts": 64},
     "12x64, period of 4 blocks, 10 %": {"prompts": 64, "period": 4.0, "amplitude": 0.1},
     "12x64, period of 2 blocks, 20 %": {"prompts": 64, "period": 2.0, "amplitude": 0.2},
@@ -113,8 +122,8 @@ ESTIMATORS = {
 
 
 def planned_rounds(prompts: int) -> int:
-    """Rounds of the default plan, as in Workload.default_rounds."""
-    return max(min(48, 96 // prompts), 12)
+    """Rounds of the default plan, as in Workload.default_rounds, and of turns, as in mpctl.rollout.placement."""
+    return TURNS if prompts == TURN_PROMPTS else max(min(48, 96 // prompts), 12)
 
 
 def machine(truth: Truth, count: int, rounds_: int, rng: np.random.Generator) -> Array:
@@ -338,17 +347,18 @@ def verdicts(
     gap_margin, losses = max(pod_gap, 1e-12), nominal_levels(total, loss)
     outcome, used = np.zeros(len(base[0]), np.int64), np.full(len(base[0]), total)
     live = np.arange(len(base[0]))
+    first = int(total >= SETTLED_FROM)  # that counts
     for look in range(FEWEST, total + 1):
         if not len(live):
             break
-        part = [(times[0][live, 1:look], times[1][live, 1:look]) for times in (base, cand)]
+        part = [(times[0][live, first:look], times[1][live, first:look]) for times in (base, cand)]
         earlier = (
             (before[0][live], before[1][live])
             if before
             else (np.zeros(len(live)), np.zeros(len(live)))
         )
         guarded = nominal_levels(total, POLICY.guard)[look - 1]
-        lengths = TOKENS if tokens is None else tokens[live, 1:look]
+        lengths = TOKENS if tokens is None else tokens[live, first:look]
         rounded, every = figures(part[0], part[1], how, earlier, guarded, lengths)
         slack = (
             base[0][live, :look].mean((1, 2)) * (POLICY.max_ttft_ratio - 1) <= POLICY.ttft_slack_ms
@@ -364,7 +374,7 @@ def verdicts(
                 if name == "ttft_ms"
                 else math.log1p(gap_margin)
             )
-            gap, count = limit - mean, look - 1
+            gap, count = limit - mean, look - first
             alpha = gain if name == "time" else POLICY.guard
             to_pass, to_fail = (
                 np.hypot(stdtrit(freedom, 1 - level) * spread / math.sqrt(count), margin)
@@ -416,7 +426,17 @@ def sent_before(truth: Truth, count: int, rng: np.random.Generator) -> Times:
     return hits, hits * truth.hit_factor
 
 
-HEADS = ("A/A", "-20 %", "-10 %", "2x", "+20 %", "wrong", "null", "-20 % n", "2x n")
+HEADS = (
+    "A/A",
+    "gain of 20 %",
+    "of 10 %",
+    "of 2x",
+    "loss of 20 %",
+    "wrong",
+    "null",
+    "gain of 20 %, n",
+    "of 2x, n",
+)
 
 
 def line(name: str, kind: Truth, repetitions: int, pod_gap: float, how: Estimator = OURS) -> str:
