@@ -9,7 +9,7 @@ import signal
 import sys
 from dataclasses import replace
 
-from mpctl.app.operate import rollout_plan
+from mpctl.app.operate import rollout_place
 from mpctl.cli.main import run
 from mpctl.experiment.users import UserLoad
 from mpctl.gate.rule import Outcome
@@ -49,7 +49,7 @@ def sequence(plan, *, replaces_pods):
     )
 
 
-rollout_plan.read_users = lambda session, window_s, asked: UserLoad(
+rollout_place.read_users = lambda session, window_s, asked: UserLoad(
     0.0, 1, seen=False, window_s=window_s
 )
 reader.UNSCHEDULABLE_S = 10.0  # no node is about to join the test cluster

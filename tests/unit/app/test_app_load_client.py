@@ -9,7 +9,7 @@ import pytest
 from mpctl.app.change import Change
 from mpctl.app.change.check import PreflightResult
 from mpctl.app.change.resolve import Selection
-from mpctl.app.operate import rollout
+from mpctl.app.operate import rollout, rollout_known
 from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.session.base import choose_load_place
@@ -89,19 +89,17 @@ def test_an_automatic_rollback_continues_with_the_load_client_that_was_asked_for
     )
     carried = []
     change = Change(None, "old", "new", Spec("ngram"), Spec("none"), None, CHECKED, None, CHOSEN)
-    monkeypatch.setattr(rollout, "prepare", lambda *args: change)
-    fit = SimpleNamespace(
-        workload=SimpleNamespace(traffic=()), placement_reason="", fidelity_reason=""
-    )
-    planner = SimpleNamespace(fit_request=lambda *args: fit, plan=lambda *args: operation().plan)
-    monkeypatch.setattr(rollout, "RolloutPlanner", lambda *args: planner)
+    monkeypatch.setattr(rollout_known, "prepare", lambda *args: change)
+    monkeypatch.setattr(rollout, "plan_rollout", lambda *args: operation().plan)
     monkeypatch.setattr(rollout, "explain_rollout", lambda *args: "")
     monkeypatch.setattr(
         rollout,
         "carry_out",
         lambda *args: carried.append((args[2].id, session.load_place)) or OUTCOME,
     )
-    request = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(load=asked))
+    request = RolloutRequest(
+        SpeculationRequest("ngram"), MeasurementRequest(load=asked), fidelity="quick"
+    )
     assert rollout.run(session, request).exit_code == 0
     assert carried == [("rollback-2", "job" if asked == "auto" else "local")]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from session import MemorySession
 
-from mpctl.app.operate import rollout
+from mpctl.app.operate import rollout, rollout_known
 from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, SpeculationRequest
 
 ASKED = RolloutRequest(
@@ -53,7 +53,7 @@ def spoken(session, spec, hits, **measurement):
     request = RolloutRequest(
         SpeculationRequest(spec, draft="head"), MeasurementRequest(**measurement)
     )
-    made = rollout._with_users_prompts(session, request)
+    made = rollout_known.with_users_prompts(session, request, None)
     return made.measurement.prompts
 
 

@@ -6,14 +6,15 @@ from types import SimpleNamespace
 import pytest
 
 from mpctl.app.change import Change
-from mpctl.app.change.check import PreflightResult
+from mpctl.app.change.check import Load, PreflightResult
 from mpctl.app.change.resolve import Checkpoint, Selection, UnchangedService
-from mpctl.app.operate import rollback, rollout_plan
+from mpctl.app.operate import rollback, rollout_known, rollout_place, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.errors import InputError, Refused
 from mpctl.experiment.answer_sets import FULL, QUICK
 from mpctl.experiment.prompt_files import Chat
 from mpctl.experiment.workload import Traffic, Workload
+from mpctl.gate.policy import Policy
 from mpctl.methods import Finding, Spec
 from mpctl.rollout.plan import Kind, Plan, RollbackPlan, Strategy
 from mpctl.rollout.ports import Arm, RetainedBaseline
@@ -78,9 +79,11 @@ def fitted(
 ):
     wanted = TrafficRequest(**(traffic or {}), keep_baseline=keep_baseline)
     request = RolloutRequest(SpeculationRequest("ngram"), traffic=wanted)
-    planner = rollout_plan.RolloutPlanner(one, request, CHANGE, "local")
-    fit = planner.fit_platform(rollout_plan.Fit(WORKLOAD, strategy, downtime))
-    return planner.plan(fit), fit.notes
+    known = rollout_known.Known(request, CHANGE, Load(), WORKLOAD, Policy(), "local", QUICK)
+    place = rollout_place.place_on_platform(
+        one, known, rollout_place.Place(WORKLOAD, strategy, downtime)
+    )
+    return rollout_plan.plan_rollout(one, known, place), place.notes
 
 
 TOOLS = Chat.of({"messages": [{"role": "user", "content": "hello"}], "tools": []})
@@ -123,13 +126,14 @@ def test_answers_are_compared_in_full_where_they_are_known_to_break(
         checked=PreflightResult(findings, ()),
     )
     request = RolloutRequest(SpeculationRequest("ngram"), fidelity=asked)
-    planner = rollout_plan.RolloutPlanner(session(), request, change, "local")
     workload = Workload(
         traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0
     )
-    fit = planner.fit_request(workload, None, ())
-    assert fit.fidelity == fidelity
-    assert fit.fidelity_reason == (
+    known = rollout_known.with_fidelity(
+        rollout_known.Known(request, change, Load(), workload, Policy(), "local", QUICK)
+    )
+    assert known.fidelity == fidelity
+    assert known.fidelity_reason == (
         f"answers are compared in full (--fidelity full): {reason}" if reason else ""
     )
 

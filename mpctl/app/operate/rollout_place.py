@@ -1,0 +1,396 @@
+"""Where a rollout's arms run, and whether users are on the service: asked of the platform, before anything starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from mpctl.app.bench.recorded import finished_runs
+from mpctl.app.operate.rollout_known import AUTO, Known
+from mpctl.app.requests import TrafficRequest
+from mpctl.app.session.base import Session
+from mpctl.errors import InputError, NotPermitted, Refused
+from mpctl.experiment.counters import Counters
+from mpctl.experiment.run import Run
+from mpctl.experiment.users import (
+    Placement,
+    UserLoad,
+    answered,
+    earlier_rate,
+    oldest_start,
+    user_load,
+)
+from mpctl.experiment.workload import Workload
+from mpctl.gate.policy import Policy
+from mpctl.json_types import Json
+from mpctl.rollout.placement import (
+    PlacementWishes,
+    Room,
+    at_users_load,
+    choose_placement,
+    in_turns,
+    share_of,
+)
+from mpctl.rollout.plan import Strategy
+from mpctl.rollout.ports import Arm, Demand
+
+BAKE_S = 600.0  # long enough for a few thousand requests of a busy service
+_WINDOW_S = 5.0  # where the counters since the start tell users already
+_START_S, _ANSWER_S = 60.0, 8.0  # of an engine and of an answer that nobody measured
+_WARM_UPS = 1.25  # requests sent per timed one: warm-ups and probes are not recorded
+
+
+@dataclass(frozen=True)
+class Place:
+    """The part of a plan that depends on the service: at first what the request names, then what the cluster has room
+    for and its users leave."""
+
+    workload: Workload
+    strategy: Strategy
+    downtime: bool  # the service may be down while an engine starts
+    placement: Placement = Placement.SERVICE
+    users: UserLoad | None = None  # before anything was started
+    users_share_percent: int = 0
+    route: Json | None = None
+    deletes_retained_baseline: bool = False  # that of an earlier rollout ends first
+    bake_s: float = 0.0
+    bake_baseline: bool = False
+    reason: str = ""  # why the arms are measured there, in sentences
+    notes: tuple[str, ...] = ()  # on the capacity
+
+
+@dataclass(frozen=True)
+class UsersRoute:
+    """The answer whether a route copies or splits users' requests: the route, or the fault that keeps it from it."""
+
+    route: Json | None = None
+    fault: str = ""
+
+
+def requested_place(known: Known) -> Place:
+    """The place that the request names. Where it leaves a choice to mpctl, the unfinished rollout has made it: the same
+    command continues that."""
+    request, begun = known.request, known.begun
+    place = Place(known.workload, Strategy.SIDE_BY_SIDE, request.accept_downtime)
+    if request.strategy != AUTO:
+        place = replace(place, strategy=Strategy(request.strategy))
+    elif begun is not None:
+        place = replace(place, strategy=begun.strategy, downtime=begun.downtime)
+    if begun is None or begun.users.load is None:
+        return place
+    placement = begun.users.placement
+    if request.traffic.measure_on not in (AUTO, placement):
+        return place
+    workload = _workload_beside_users(known, placement, begun.users.load)
+    return replace(place, placement=placement, workload=workload)
+
+
+def available_place(session: Session, known: Known, requested: Place) -> Place:
+    """Ask the service for its users, and the platform for room beside it.
+
+    Raises:
+        InputError: options contradict each other, or ask for what the platform cannot do.
+        Refused: nothing has room, or nothing can be measured beside the users; before anything was started.
+    """
+    traffic = known.request.traffic
+    wishes = _wishes(traffic, known.policy)
+    users = read_users(session, traffic.users_window_s, wishes.placement)
+    _require_limits(known.policy, users)
+    try:
+        place = place_on_platform(session, known, requested)
+    except Refused as refused:
+        if not users.seen or wishes.placement is Placement.SERVICE:
+            raise
+        advice = "take the service out of traffic before a change in place"
+        raise Refused(
+            f"{users.describe()}, and the baseline cannot be measured while they do; nothing runs beside it, "
+            f"either: {refused.message}",
+            hint="; ".join(filter(None, (refused.hint, advice))),
+        ) from refused
+    routes: Mapping[Placement, UsersRoute] = {}
+    room = Room(engines=1)
+    if _asks_for_room(users, wishes):
+        if place.strategy is not Strategy.IN_PLACE:
+            routes = {
+                placement: _users_route(session, known, placement, users.pods)
+                for placement in (Placement.MIRROR, Placement.SPLIT)
+            }
+        room = _room(session, known, place, users, routes)
+    choice = choose_placement(users, room, wishes)
+    placement = choice.placement
+    chosen_route = routes[placement].route if placement.users_set_load else place.route
+    return replace(
+        place,
+        workload=_workload_beside_users(known, placement, users),
+        placement=placement,
+        users=users,
+        users_share_percent=choice.share if placement is Placement.SPLIT else 0,
+        route=chosen_route,
+        reason=choice.describe(),
+    )
+
+
+def place_on_platform(session: Session, known: Known, place: Place) -> Place:
+    """Choose a strategy that the platform has capacity for, the bake after it, and the retained baseline that ends
+    first; read the HTTPRoute that the traffic needs.
+
+    Raises:
+        InputError: options contradict each other, or ask for what the platform cannot do.
+        Refused: nothing has room; with the reason and the alternatives.
+    """
+    request, platform = known.request, session.platform
+    arm = Arm(known.change.new_text)
+    side_by_side = place.strategy is Strategy.SIDE_BY_SIDE
+    bake_s = request.traffic.bake_s
+    if bake_s is None:  # the watch observes the service anyway
+        watched = bool(request.by)
+        bakes = platform.replaces_pods_itself and side_by_side and not watched
+        bake_s = BAKE_S if bakes else 0.0
+    place = replace(place, route=_traffic_route(session, known, place.strategy, bake_s))
+    retained = platform.retained_baseline()
+    notes: tuple[str, ...] = ()
+    if retained is not None:
+        place = replace(place, deletes_retained_baseline=True)
+        notes = (
+            f"the baseline that is retained since {retained.since} ends first: its GPUs are needed",
+        )
+    # Downtime is only taken where nothing else has room.
+    demand = Demand(
+        arm,
+        side_by_side=side_by_side,
+        downtime=place.downtime and not side_by_side,
+        retain=request.traffic.keep_baseline and platform.replaces_pods_itself,
+        load_job=known.load_place == "job",
+    )
+    try:
+        notes += platform.check(demand)
+    except Refused as refused:
+        may_stop = place.downtime and platform.replaces_pods_itself and place.route is None
+        if request.strategy != AUTO or not may_stop:
+            raise
+        notes = platform.check(replace(demand, side_by_side=False, downtime=True, retain=False))
+        notes = (f"{refused.message}; the service is changed in place", *notes)
+        return replace(place, strategy=Strategy.IN_PLACE, notes=notes)
+    place = replace(place, downtime=demand.downtime, bake_s=bake_s, notes=notes)
+    bakes_beside = bake_s and platform.replaces_pods_itself and side_by_side
+    if not bakes_beside or request.traffic.keep_baseline:
+        return place
+    return _with_bake_baseline(session, known, place, arm)
+
+
+def _with_bake_baseline(session: Session, known: Known, place: Place, arm: Arm) -> Place:
+    """With a baseline that runs during the bake, where a route can send the users back to it and it has room."""
+    request, platform = known.request, session.platform
+    try:
+        route = place.route or platform.route(request.traffic.route, (), force=request.force)
+        platform.check(Demand(arm, side_by_side=True, retain=True))
+    except (InputError, NotPermitted, Refused) as error:
+        note = f"a rollback during the bake takes an engine start: {error.message}"
+        return replace(place, notes=(*place.notes, note))
+    return replace(place, route=route, bake_baseline=True)
+
+
+def _traffic_route(
+    session: Session, known: Known, strategy: Strategy, bake_s: float
+) -> Json | None:
+    """The users' HTTPRoute, where the rollout shifts traffic or retains the baseline in a cluster."""
+    traffic, platform = known.request.traffic, session.platform
+    moves = traffic.steps_percent or traffic.mirror_percent
+    if not moves and not (traffic.keep_baseline and platform.replaces_pods_itself):
+        if traffic.route is not None and not bake_s:
+            raise InputError(
+                "a route is only used by --mirror, --traffic-steps, --keep-baseline and --bake",
+                field="MPCTL_ROUTE",
+            )
+        return None
+    if platform.replaces_pods_itself and strategy is not Strategy.SIDE_BY_SIDE:
+        steps = "--traffic-steps" if traffic.steps_percent else "--keep-baseline"
+        raise InputError(
+            "in place there is one arm at a time: nothing to shift traffic to or to retain",
+            field="--mirror" if traffic.mirror_percent else steps,
+            hint="--strategy side-by-side",
+        )
+    return current_traffic_route(session, known, traffic.route)
+
+
+def current_traffic_route(session: Session, known: Known, name: str | None) -> Json:
+    """The HTTPRoute of this name, or the only one, as it is now and able to carry what the request asks for.
+
+    Raises:
+        InputError: several routes, or none of that name.
+        Refused: it cannot carry a step or the mirrored requests.
+    """
+    traffic = known.request.traffic
+    return session.platform.route(
+        name, traffic.steps_percent, mirror=traffic.mirror_percent, force=known.request.force
+    )
+
+
+def _users_route(session: Session, known: Known, placement: Placement, pods: int) -> UsersRoute:
+    """Read whether the HTTPRoute copies or splits users' requests while the arms are measured."""
+    share, mirrors = share_of(placement, pods), placement is Placement.MIRROR
+    try:
+        route = session.platform.route(
+            known.request.traffic.route,
+            () if mirrors else (share,),
+            mirror=share if mirrors else 0,
+            force=known.request.force,
+        )
+    except (InputError, NotPermitted, Refused) as error:
+        return UsersRoute(fault=error.message)
+    return UsersRoute(route)
+
+
+def _workload_beside_users(known: Known, placement: Placement, users: UserLoad) -> Workload:
+    """The workload of a placement: at the users' own load on a copy of the baseline, unless the request names one."""
+    measurement, workload = known.request.measurement, known.workload
+    names_load = measurement.concurrency or measurement.requests_per_s
+    if placement.copies_baseline and not names_load:
+        rounds = None if measurement.rounds is None else workload.repeats
+        workload = at_users_load(workload, users, rounds=rounds)
+    return in_turns(workload) if placement is Placement.TURNS else workload
+
+
+def _wishes(traffic: TrafficRequest, policy: Policy) -> PlacementWishes:
+    placement = None if traffic.measure_on == AUTO else Placement(traffic.measure_on)
+    if traffic.users_share_percent is not None and placement not in (None, Placement.SPLIT):
+        raise InputError(
+            f"cannot be combined with --measure-on {placement}, which gives the candidate no request of a user",
+            field="--users-share",
+            hint="--measure-on split, or leave it out",
+        )
+    return PlacementWishes(
+        placement,
+        traffic.users_share_percent,
+        traffic.mirror_percent,
+        traffic.measure_limit_s,
+        policy.max_pod_gap,
+        3600 * policy.max_baseline_age,
+    )
+
+
+def _asks_for_room(users: UserLoad, wishes: PlacementWishes) -> bool:
+    """Whether the arms may run elsewhere than on the service: where that was asked for, or a user was ever seen, or
+    engines are old."""
+    elsewhere = wishes.placement not in (None, Placement.SERVICE)
+    return bool(elsewhere or users.seen or users.earlier or wishes.age_note(users))
+
+
+def _room(
+    session: Session,
+    known: Known,
+    place: Place,
+    users: UserLoad,
+    routes: Mapping[Placement, UsersRoute],
+) -> Room:
+    """Read what can run beside the service."""
+    start_s = session.start_s() or _START_S
+    quiet = _workload_beside_users(known, Placement.PAIR, users)
+    answer_s = users.answer_s or _ANSWER_S
+    block_s = quiet.repeats * math.fsum(
+        quiet.requests_of(cell)
+        * (answer_s / cell.concurrency if cell.rate is None else 1 / cell.rate)
+        for cell in quiet.cells
+    )  # predicted, of all planned prompts to one arm
+    if place.strategy is Strategy.IN_PLACE:
+        fault = "--strategy in-place runs no engine beside the service"
+        return Room(0, fault=fault, start_s=start_s, block_s=block_s)
+    demand = Demand(
+        Arm(known.change.new_text),
+        side_by_side=True,
+        pair=True,
+        load_job=known.load_place == "job",
+    )
+    engines, shortage = 2, ""
+    try:
+        session.platform.check(demand)
+    except Refused as refused:
+        engines, shortage = 1, refused.message
+    return Room(
+        engines,
+        shortage,
+        mirror_fault=routes[Placement.MIRROR].fault,
+        split_fault=routes[Placement.SPLIT].fault,
+        start_s=start_s,
+        block_s=block_s,
+        pairs=in_turns(quiet).repeats,
+    )
+
+
+def read_users(session: Session, window_s: float, wanted: Placement | None) -> UserLoad:
+    """Read the counters of every serving engine twice.
+
+    Raises:
+        Refused: an engine cannot be read, so its users would not be seen; not where a copy is asked for.
+    """
+    first = _counters(session, wanted)
+    clock = session.clock
+    now = clock.now().timestamp()
+    earlier = earlier_rate(first, now, _sent(session, first))
+    if earlier:
+        window_s = min(window_s, _WINDOW_S)
+    engines = "1 serving engine" if len(first) == 1 else f"{len(first)} serving engines"
+    session.console.step("users", f"two readings of {engines}, {window_s:.0f} s apart")
+    clock.sleep(window_s)
+    load = user_load(first, _counters(session, wanted), window_s, earlier)
+    return replace(load, age_s=now - (oldest_start(first) or now))
+
+
+def _counters(session: Session, wanted: Placement | None) -> Mapping[str, Counters]:
+    read = session.counters()
+    if read.failed and (wanted is None or not wanted.copies_baseline):
+        name, why = next(iter(read.failed.items()))
+        raise Refused(
+            f"{session.title}: users cannot be told, as the counters of {name} cannot be read: {why}",
+            hint="--measure-on pair measures a copy of the baseline, whoever is on the service",
+        )
+    return read.engines
+
+
+def _sent(session: Session, engines: Mapping[str, Counters]) -> float:
+    """Requests that mpctl sent to the engines since the first of them started, as far as they are recorded. An
+    operation counts if it ended after that: a promoted candidate started in the middle of its own rollout."""
+    started = oldest_start(engines)
+    if started is None or not answered(engines):
+        return 0.0
+    total = 0.0
+    for operation, finished in finished_runs(session, without_rounds=True):
+        if datetime.fromisoformat(operation.closed_at or operation.opened_at).timestamp() < started:
+            break
+        total += _recorded_requests(finished.run)
+    return total
+
+
+def _recorded_requests(run: Run) -> float:
+    """Requests to one arm of a measurement: timed ones with their warm-ups, answers that were compared and scored, and
+    the untimed ones before the rounds."""
+    timed = max(
+        (sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in run.arms), default=0
+    )
+    compared = run.answers.requests if run.answers else 0
+    untimed = sum(
+        max(burst.requests - compared, 0) for burst in run.bursts.values()
+    )  # each counts the compared, too
+    scored = sum(check.scored for check in (run.answers, run.round_answers) if check)
+    return _WARM_UPS * timed + compared + untimed + scored
+
+
+def _require_limits(policy: Policy, users: UserLoad) -> None:
+    """Refuse limits that let users' requests into the figures.
+
+    Raises:
+        Refused: the message names the limit.
+    """
+    if not users.seen:
+        return
+    for name in ("max_token_gap", "max_cache_gap"):
+        default, _ = Policy.terms()[name]
+        value = getattr(policy, name)
+        if value > default:
+            raise Refused(
+                f"{users.describe()}, and {name} of {value:g} would let their requests into the figures: equal engines "
+                "look 1.13x to 1.23x faster",
+                hint=f"leave {name} at {default:g}; mpctl chooses engines without users",
+            )
