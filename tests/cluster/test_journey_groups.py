@@ -152,6 +152,7 @@ def leads(namespace):
     return status.get("readyReplicas") == status.get("updatedReplicas") == 1
 
 
+@pytest.mark.nightly  # it takes the way of the LeaderWorkerSet above
 def test_an_llm_inference_service_on_several_nodes_is_changed_in_place_too(
     groups_cluster, llm_cluster, namespace, mpctl, tmp_path
 ):

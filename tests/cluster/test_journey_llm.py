@@ -117,7 +117,9 @@ def test_its_engines_are_restarted_with_the_arguments_they_had(chat, mpctl):
     ("spec", "expected"),
     [
         pytest.param(NGRAM, {"method": "ngram"}, id="ngram", marks=pytest.mark.journey),
-        pytest.param(EAGLE3, {"method": "eagle3", "model": HEAD}, id="eagle3"),
+        pytest.param(  # test_staged_rollout.py rolls out a head every day
+            EAGLE3, {"method": "eagle3", "model": HEAD}, id="eagle3", marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_it_is_rolled_out_and_rolled_back_exactly(chat, operator, mpctl, tmp_path, spec, expected):

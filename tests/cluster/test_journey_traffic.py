@@ -461,6 +461,7 @@ def test_a_faster_candidate_is_promoted_on_copies_of_users_requests(on_users):
     assert on_candidate == 0
 
 
+@pytest.mark.nightly  # tests/unit/rollout/test_rollout_users.py stops a slower one every day
 def test_a_candidate_at_half_the_speed_leaves_users_after_few_requests(on_users):
     done, on_candidate = on_users("split", 4, 5)
     assert (

@@ -161,6 +161,7 @@ def test_whoever_takes_its_lease_replaces_no_pod(chat, mpctl):
     assert unlocked(chat, mpctl, "vllmruntimes", "chat") == []
 
 
+@pytest.mark.nightly  # every kind takes the steps that test_journey_rollout.py tries
 def test_a_vllm_runtime_is_rolled_out_and_rolled_back_exactly(chat, cluster, mpctl, tmp_path):
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
