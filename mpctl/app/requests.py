@@ -368,7 +368,7 @@ class TrafficRequest:
     bake_s: float | None = _traffic(
         "--bake",
         type=Duration(zero=True),
-        help="Time to watch the promoted engine (default: 10m side by side in a cluster).",
+        help="Time to watch the promoted engine (default: 10m side by side in a cluster, 2m without users).",
     )
 
 

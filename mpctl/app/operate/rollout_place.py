@@ -37,6 +37,7 @@ from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import Arm, Demand
 
 BAKE_S = 600.0  # long enough for a few thousand requests of a busy service
+_UNUSED_BAKE_S = 120.0  # of a service that hardly anybody has used since its engines started
 _WINDOW_S = 5.0  # where the counters since the start tell users already
 _START_S, _ANSWER_S = 60.0, 8.0  # of an engine and of an answer that nobody measured
 _WARM_UPS = 1.25  # requests sent per timed one: warm-ups and probes are not recorded
@@ -99,7 +100,7 @@ def available_place(session: Session, known: Known, requested: Place) -> Place:
     users = read_users(session, traffic.users_window_s, wishes.placement)
     _require_limits(known.policy, users)
     try:
-        place = place_on_platform(session, known, requested)
+        place = place_on_platform(session, known, requested, users)
     except Refused as refused:
         if not users.seen or wishes.placement is Placement.SERVICE:
             raise
@@ -132,7 +133,7 @@ def available_place(session: Session, known: Known, requested: Place) -> Place:
     )
 
 
-def place_on_platform(session: Session, known: Known, place: Place) -> Place:
+def place_on_platform(session: Session, known: Known, place: Place, users: UserLoad) -> Place:
     """Choose a strategy that the platform has capacity for, the bake after it, and the retained baseline that ends
     first; read the HTTPRoute that the traffic needs.
 
@@ -144,10 +145,11 @@ def place_on_platform(session: Session, known: Known, place: Place) -> Place:
     arm = Arm(known.change.new_text)
     side_by_side = place.strategy is Strategy.SIDE_BY_SIDE
     bake_s = request.traffic.bake_s
-    if bake_s is None:  # the watch observes the service anyway
-        watched = bool(request.by)
+    if bake_s is None:
+        watched = bool(request.by)  # the watch observes the service anyway
         bakes = platform.replaces_pods_itself and side_by_side and not watched
-        bake_s = BAKE_S if bakes else 0.0
+        usual_s = BAKE_S if users.seen or users.earlier else _UNUSED_BAKE_S
+        bake_s = usual_s if bakes else 0.0
     place = replace(place, route=_traffic_route(session, known, place.strategy, bake_s))
     retained = platform.retained_baseline()
     notes: tuple[str, ...] = ()

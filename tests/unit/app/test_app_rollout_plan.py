@@ -13,6 +13,7 @@ from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficReques
 from mpctl.errors import InputError, Refused
 from mpctl.experiment.answer_sets import FULL, QUICK
 from mpctl.experiment.prompt_files import Chat
+from mpctl.experiment.users import UserLoad
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.gate.policy import Policy
 from mpctl.methods import Finding, Spec
@@ -74,14 +75,24 @@ CHANGE = Change(
 WORKLOAD = SimpleNamespace(digest=lambda: "0" * 64)
 
 
+NOBODY = UserLoad(0.0, 1, seen=False, window_s=10.0)
+USERS = replace(NOBODY, requests_per_s=1.0, seen=True)
+
+
 def fitted(
-    one, traffic=None, *, strategy=Strategy.SIDE_BY_SIDE, downtime=False, keep_baseline=False
+    one,
+    traffic=None,
+    *,
+    strategy=Strategy.SIDE_BY_SIDE,
+    downtime=False,
+    keep_baseline=False,
+    users=USERS,
 ):
     wanted = TrafficRequest(**(traffic or {}), keep_baseline=keep_baseline)
     request = RolloutRequest(SpeculationRequest("ngram"), traffic=wanted)
     known = rollout_known.Known(request, CHANGE, Load(), WORKLOAD, Policy(), "local", QUICK)
     place = rollout_place.place_on_platform(
-        one, known, rollout_place.Place(WORKLOAD, strategy, downtime)
+        one, known, rollout_place.Place(WORKLOAD, strategy, downtime), users
     )
     return rollout_plan.plan_rollout(one, known, place), place.notes
 
@@ -202,6 +213,12 @@ def test_a_cluster_bakes_ten_minutes_with_the_baseline_retained_where_a_route_an
     assert (alone.bake.seconds, alone.bake.restarts_baseline, alone.route) == (60.0, False, None)
     assert notes[-1] == "a rollback during the bake takes an engine start: no HTTPRoute of yours"
     assert fitted(session(), strategy=Strategy.IN_PLACE)[0].bake.seconds == 0.0
+
+
+def test_the_bake_of_a_service_that_nobody_has_used_is_short_unless_a_time_is_named():
+    assert fitted(session(), users=NOBODY)[0].bake.seconds == 120.0
+    assert fitted(session(), users=replace(NOBODY, earlier_per_s=1.0))[0].bake.seconds == 600.0
+    assert fitted(session(), {"bake_s": 300.0}, users=NOBODY)[0].bake.seconds == 300.0
 
 
 def test_without_room_beside_steps_do_not_turn_into_a_change_in_place():
