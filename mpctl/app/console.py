@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from mpctl.rollout.ports import Progress
+from mpctl.rollout.ports import Progress, RoundProgress
 
 
 class Console(Progress, Protocol):
@@ -31,3 +32,40 @@ class Console(Progress, Protocol):
 
     def stoppable(self) -> AbstractContextManager[None]:
         """A block in which a first Ctrl-C raises KeyboardInterrupt and a second one ends the process."""
+
+
+class Unattended:
+    """Nobody to ask: whoever started it has agreed, and what operations report goes to ``tell``."""
+
+    verbose = 0
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+
+    def step(self, name: str, detail: str) -> None:
+        """Report a step."""
+        self._tell(f"{name}: {detail}")
+
+    def update(self, detail: str) -> None:
+        """Waiting is not reported."""
+
+    def note(self, text: str) -> None:
+        """Report a line."""
+        self._tell(text)
+
+    def round(self, progress: RoundProgress) -> None:
+        """Rounds are in the records."""
+
+    def warn(self, text: str) -> None:
+        """Report a warning."""
+        self._tell(f"warning: {text}")
+
+    def next_command(self, command: str, remark: str = "") -> None:
+        """Nobody types it."""
+
+    def confirm(self, question: str, *, typed: str = "") -> None:
+        """Whoever started it has agreed."""
+
+    def stoppable(self) -> AbstractContextManager[None]:
+        """The process handles its signals itself."""
+        return nullcontext()

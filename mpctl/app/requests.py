@@ -150,7 +150,7 @@ class SpeculationRequest:
     settings: tuple[str, ...] = _speculation(
         "--set", multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
     )
-    config: str | None = _speculation(
+    config: str | JsonView | None = _speculation(
         "--spec-config",
         metavar="JSON|@FILE",
         help="Settings as vLLM's --speculative-config takes them.",

@@ -207,9 +207,9 @@ def watch(world: World) -> int:
     """A process of the watch whose service drafts nothing any more, until it has acted."""
     from watched import Here
 
+    from mpctl.app.console import Unattended
     from mpctl.app.session.base import Place
     from mpctl.app.session.open import open_session
-    from mpctl.app.watch.act import Unattended
     from mpctl.app.watch.watcher import Watcher
     from mpctl.watch.watch_policy import WatchPolicy
 

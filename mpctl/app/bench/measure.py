@@ -18,7 +18,7 @@ from mpctl.app.files import read_policy
 from mpctl.app.planned_variants import asks_for_variants, with_variants
 from mpctl.app.planned_workload import describe_workload, read_workload_with_notes
 from mpctl.app.session.base import Place, choose_load_place, who
-from mpctl.errors import Conflict
+from mpctl.errors import Conflict, InputError
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import Workload
@@ -55,8 +55,40 @@ def bench(place: Place, console: Console, request: BenchRequest) -> BenchMeasure
         Conflict: the same measurement runs in another process.
         MpctlError: an arm cannot be measured; finished blocks are kept.
     """
+    _check(request)
     with _open(place, console, request) as arms:
         return measure(console, arms, request)
+
+
+_EXCLUDED = ("--spec --candidate", "--url --spec")
+_NEEDED = {"--set": "--spec", "--spec-config": "--spec", "--model": "--url"}
+
+
+def _check(request: BenchRequest) -> None:
+    """Refuse options that exclude each other, and one that lacks another."""
+    speculation = request.speculation
+    typed = {
+        "--url": request.url,
+        "--spec": speculation.method,
+        "--candidate": request.candidate,
+        "--set": speculation.settings,
+        "--spec-config": speculation.config,
+        "--model": request.model,
+    }
+    for first, second in map(str.split, _EXCLUDED):
+        if typed[first] and typed[second]:
+            raise InputError(f"cannot be combined with {first}", field=second)
+    for flag, needed in _NEEDED.items():
+        if typed[flag] and not typed[needed]:
+            raise InputError(f"needs {needed}", field=flag)
+    if request.candidate and ("://" in request.candidate) != bool(request.url):
+        raise InputError(
+            "a server is compared with a server, a service with a service",
+            field="--candidate",
+            hint="--url names the other server",
+        )
+    if request.url and request.service:
+        raise InputError(f"cannot be combined with the service {request.service}", field="--url")
 
 
 def _open(place: Place, console: Console, request: BenchRequest) -> AbstractContextManager[Arms]:

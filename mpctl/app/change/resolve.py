@@ -233,14 +233,14 @@ def with_published_facts(
     return draft._replace(facts=facts)
 
 
-def read_config(text: str | None) -> Json:
-    """The settings of ``--spec-config``: JSON, or ``@FILE`` with it; empty without one.
+def read_config(text: str | JsonView | None) -> Json:
+    """The settings of ``--spec-config``: JSON, ``@FILE`` with it, or an object; empty without one.
 
     Raises:
         InputError: the text is not a JSON object, or the file cannot be read.
     """
-    if text is None:
-        return {}
+    if not isinstance(text, str):
+        return dict(text or {})
     file = text[1:] if text.startswith("@") else None
     return dict(parse_config(read_file(file, "--spec-config") if file else text, file=file))
 

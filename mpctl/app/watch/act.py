@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-
 from mpctl import annex
 from mpctl.app.operate import maintain, resume, rollback, rollout
 from mpctl.app.operate.outcome import OperationOutcome
@@ -26,46 +22,8 @@ from mpctl.gate.policy import Policy
 from mpctl.records import restored
 from mpctl.rollout.operation import Ending, unfinished_operation
 from mpctl.rollout.plan import Plan
-from mpctl.rollout.ports import RoundProgress
 from mpctl.watch.decision import WatchAct, WatchDecision
 from mpctl.watch.watch_policy import WatchPolicy
-
-
-class Unattended:
-    """Unattended operation: the policy file is the consent, and what operations report goes to ``tell``."""
-
-    verbose = 0
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-
-    def step(self, name: str, detail: str) -> None:
-        """Report a step."""
-        self._tell(f"{name}: {detail}")
-
-    def update(self, detail: str) -> None:
-        """Waiting is not reported."""
-
-    def note(self, text: str) -> None:
-        """Report a line."""
-        self._tell(text)
-
-    def round(self, progress: RoundProgress) -> None:
-        """Rounds are in the records."""
-
-    def warn(self, text: str) -> None:
-        """Report a warning."""
-        self._tell(f"warning: {text}")
-
-    def next_command(self, command: str, remark: str = "") -> None:
-        """Nobody types it."""
-
-    def confirm(self, question: str, *, typed: str = "") -> None:
-        """The policy file has agreed."""
-
-    def stoppable(self) -> AbstractContextManager[None]:
-        """The process of the watch handles its signals itself."""
-        return nullcontext()
 
 
 def carry_out_decision(
@@ -123,7 +81,7 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
     draft = str(config.get("model") or "") or None
     promotion = facts.promotion
     return RolloutRequest(
-        SpeculationRequest(facts.replaced_spec.method, config=json.dumps(config), draft=draft),
+        SpeculationRequest(facts.replaced_spec.method, config=config, draft=draft),
         promoted_measurement(session, promotion, prompts_of(policy.re_arm_prompts)),
         TrafficRequest(
             keep_baseline=promotion is not None and promotion.keep_baseline,

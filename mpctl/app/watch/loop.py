@@ -14,13 +14,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from mpctl import commands, formatting
-from mpctl.app.console import Console
+from mpctl.app.console import Console, Unattended
 from mpctl.app.environment_requests import WatchRequest
 from mpctl.app.files import read_file
 from mpctl.app.session.base import Place, Session, who
 from mpctl.app.session.cluster import open_client
 from mpctl.app.session.open import open_session, open_sessions
-from mpctl.app.watch.act import Unattended
 from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.exposition import Publisher, health, metrics
 from mpctl.app.watch.sources import from_prometheus, read_engines

@@ -47,42 +47,10 @@ def run(context: CliContext, /, request: BenchRequest, *, tune: bool) -> None:
     if tune:
         annex.need("search")(context, request)
         return
-    _check(request)
     from mpctl.app.bench.measure import bench
     from mpctl.cli.bench.bench_result import print_bench
 
     print_bench(context, bench(context.place, context.terminal, request), request.price_per_hour)
-
-
-_EXCLUDED = ("--spec --candidate", "--url --spec")
-_NEEDED = {"--set": "--spec", "--spec-config": "--spec", "--model": "--url"}
-
-
-def _check(request: BenchRequest) -> None:
-    """Refuse options that exclude each other, and one that lacks another."""
-    speculation = request.speculation
-    typed = {
-        "--url": request.url,
-        "--spec": speculation.method,
-        "--candidate": request.candidate,
-        "--set": speculation.settings,
-        "--spec-config": speculation.config,
-        "--model": request.model,
-    }
-    for first, second in map(str.split, _EXCLUDED):
-        if typed[first] and typed[second]:
-            raise InputError(f"cannot be combined with {first}", field=second)
-    for flag, needed in _NEEDED.items():
-        if typed[flag] and not typed[needed]:
-            raise InputError(f"needs {needed}", field=flag)
-    if request.candidate and ("://" in request.candidate) != bool(request.url):
-        raise InputError(
-            "a server is compared with a server, a service with a service",
-            field="--candidate",
-            hint="--url names the other server",
-        )
-    if request.url and request.service:
-        raise InputError(f"cannot be combined with the service {request.service}", field="--url")
 
 
 _RUNS = (
@@ -100,11 +68,20 @@ def compare(context: CliContext, /, request: CompareRequest) -> None:
       mpctl bench compare friday.json.gz                         its two arms
       mpctl bench compare monday.json.gz friday.json.gz          one candidate against the other
       mpctl bench compare monday.json.gz:baseline friday.json.gz:baseline
+      mpctl bench compare vllm-1.json vllm-2.json
 
     ARM is baseline or candidate (default: the only arm, else the candidate). The first one is the baseline of the
-    comparison. Exit code 0: the gate would promote, 5: reject, 6: undecided, 2: they cannot be compared.
+    comparison. Exit code 0: the gate would promote, 5: reject, 6: undecided, 2: they cannot be compared. Result files
+    of vllm bench serve, AIPerf and GuideLLM are shown side by side; no verdict follows from them (exit code 6).
     """
     from mpctl.app.bench.recorded import compare as judge
     from mpctl.cli.bench.bench_result import print_comparison
 
-    print_comparison(context, judge(request))
+    try:
+        compared = judge(request)
+    except InputError:
+        compare_foreign = annex.find("compare-foreign")
+        if compare_foreign is None or not compare_foreign(context, request):
+            raise
+        return
+    print_comparison(context, compared)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from mpctl.app.option import File, Option
 from mpctl.cli.command import FILE, command, formats_option, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import Result, columns, page, page_width, render
 from mpctl.cli.terminal import Terminal
-from mpctl.errors import InputError
-from mpctl.json_types import Json, JsonView
+from mpctl.json_types import JsonView
 from mpctl.lab.plan_tables import page_of, plan_markdown, plan_text
 from mpctl.lab.requests import PlanRequest
 
@@ -78,7 +76,12 @@ def plan(
 
         record = predicted.read_record(context.open_session(name)).to_record()
     else:
-        record = _plan_of_service(context, name, file, request)
+        from mpctl.lab.plan import service_plan
+
+        progress = _progress(context.terminal)
+        record = service_plan.run_request(
+            name, file, request, context.open_source, progress
+        ).to_record()
     result = Result(
         "Plan",
         record=lambda: record,
@@ -94,18 +97,6 @@ def plan(
     context.terminal.result(text)
 
 
-def _plan_of_service(
-    context: CliContext, name: str | None, file: str | None, request: PlanRequest
-) -> Json:
-    """The plan of a service, of a manifest, or of a model that nobody serves."""
-    from mpctl.lab.plan import service_plan
-
-    request, progress = _with_methods(request), _progress(context.terminal)
-    if name is not None and file is None and "/" in name:  # no name of a service has a slash
-        return service_plan.run_for_model(name, request, progress).to_record()
-    return service_plan.run(context.open_source(name, file), request, progress).to_record()
-
-
 def _progress(terminal: Terminal) -> Callable[[str], None]:
     """Show a line of progress once the work has taken longer than a user waits without a word."""
     began = time.monotonic()
@@ -115,16 +106,6 @@ def _progress(terminal: Terminal) -> Callable[[str], None]:
             terminal.step("plan", f"planning: {text}")
 
     return show
-
-
-def _with_methods(request: PlanRequest) -> PlanRequest:
-    named = request.speculation.method or "all"
-    methods = tuple(text.strip() for text in named.split(",") if text.strip())
-    if "auto" in methods:
-        raise InputError(
-            "auto is a choice of rollout", field="--spec", hint="--spec all compares the methods"
-        )
-    return replace(request, methods=methods)
 
 
 def _text(record: JsonView, *, details: bool) -> str:

@@ -66,9 +66,7 @@ def _roll_out_offered(
     write_text(file, "\n".join(lines) + "\n")
     settings = {name: value for name, value in (spec.config() or {}).items() if name != "model"}
     request = RolloutRequest(
-        SpeculationRequest(
-            spec.method, config=json.dumps(settings), draft=training.draft(reserved.name)
-        ),
+        SpeculationRequest(spec.method, config=settings, draft=training.draft(reserved.name)),
         promoted_measurement(session, promotion, (f"holdout={file}",)),
         TrafficRequest(keep_baseline=promotion.keep_baseline),
         by=WATCH,

@@ -84,6 +84,31 @@ def run(
     )
 
 
+def run_request(
+    name: str | None,
+    file: str | None,
+    request: PlanRequest,
+    open_source: Callable[[str | None, str | None], Source],
+    progress: Callable[[str], None] = lambda _: None,
+) -> ServicePlan:
+    """Plan a service, the one of a manifest file, or a model that nobody serves. Without ``methods`` those that
+    ``speculation.method`` names, separated by commas; ``all`` where it names none.
+
+    Raises:
+        InputError: the request cannot be used.
+    """
+    named = request.speculation.method or "all"
+    methods = request.methods or tuple(filter(None, map(str.strip, named.split(","))))
+    if "auto" in methods:
+        raise InputError(
+            "auto is a choice of rollout", field="--spec", hint="--spec all compares the methods"
+        )
+    request = replace(request, methods=methods)
+    if name is not None and file is None and "/" in name:  # no name of a service has a slash
+        return run_for_model(name, request, progress)
+    return run(open_source(name, file), request, progress)
+
+
 def run_for_model(
     model: str, request: PlanRequest, progress: Callable[[str], None] = lambda _: None
 ) -> ServicePlan:
