@@ -42,7 +42,17 @@ from mpctl.app.requests import (
 )
 from mpctl.app.session.base import Place, Session, Source
 from mpctl.app.session.open import open_session
-from mpctl.errors import InputError
+from mpctl.errors import (
+    Cancelled,
+    Conflict,
+    GateRejected,
+    InputError,
+    MpctlError,
+    NotPermitted,
+    Refused,
+    RolledBack,
+    Undecided,
+)
 
 if TYPE_CHECKING:
     from mpctl.lab.plan.result import ServicePlan
@@ -51,16 +61,25 @@ if TYPE_CHECKING:
 __all__ = [
     "BenchMeasurement",
     "BenchRequest",
+    "Cancelled",
     "ChangeRequest",
+    "Conflict",
     "DryRun",
+    "GateRejected",
+    "InputError",
     "MeasurementRequest",
+    "MpctlError",
+    "NotPermitted",
     "OperationOutcome",
     "Place",
     "PreflightAnswer",
+    "Refused",
     "RollbackRequest",
+    "RolledBack",
     "RolloutRequest",
     "SpeculationRequest",
     "TrafficRequest",
+    "Undecided",
     "bench",
     "plan",
     "preflight",
@@ -203,11 +222,11 @@ class _Program(Unattended):
         Raises:
             InputError: it was not agreed to.
         """
+        lines = [line for line in question.splitlines() if not line.endswith("?")]
         if not self._yes:
-            raise InputError(
-                f"a confirmation is needed: {question}", hint="pass yes=True; nothing was changed"
-            )
-        self.note(question)
+            raise InputError(f"needs yes=True: {lines[0]}", hint="nothing was changed")
+        for line in lines:
+            self.note(line)
 
 
 def _console(place: Place, report: Report | None, *, yes: bool = False) -> _Program:

@@ -207,7 +207,7 @@ def require_valid(request: Any) -> None:
         value, declared = getattr(request, member.name), member.metadata.get("option")
         if "group" in member.metadata:
             require_valid(value)
-        elif declared is not None and value != member.default:
+        elif declared is not None and (value != member.default or is_enumeration(declared.type)):
             repeats = isinstance(member.default, tuple)
             if isinstance(value, tuple) != repeats or not _allows(declared.type, value):
                 raise InputError(
