@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from mpctl import annex, commands
 from mpctl.app.bench import measure
@@ -30,7 +30,7 @@ from mpctl.app.inspect_requests import ChangeRequest
 from mpctl.app.operate import rollback as rollbacks
 from mpctl.app.operate import rollout as rollouts
 from mpctl.app.operate.outcome import OperationOutcome
-from mpctl.app.option import require_valid
+from mpctl.app.option import File, Whole, is_enumeration
 from mpctl.app.requests import (
     DryRun,
     MeasurementRequest,
@@ -109,13 +109,15 @@ def plan(
         InputError: the request cannot be used, or mpctl/lab is not part of this installation.
     """
     run = annex.need("plan")
-    require_valid(request)
-    console = _console(place, report)
+    _require_valid(request)
+    with ExitStack() as sessions:
 
-    def open_source(name: str | None, manifest: str | None) -> Source:
-        return FileSource(manifest, name) if manifest else open_session(place, console, name)
+        def open_source(name: str, manifest: str | None) -> Source:
+            if manifest is not None:
+                return FileSource(manifest, name)
+            return sessions.enter_context(_opened(name, place, report))
 
-    result: ServicePlan = run(service, file, request, open_source)
+        result: ServicePlan = run(service, file, request, open_source)
     return result
 
 
@@ -133,7 +135,7 @@ def preflight(
     Raises:
         InputError: the request or the manifest cannot be used.
     """
-    require_valid(request)
+    _require_valid(request)
     if file is not None:
         return checks.preflight(FileSource(file, service), request)
     with _opened(service, place, report) as session:
@@ -152,7 +154,7 @@ def bench(
         Conflict: the same measurement runs in another process.
         MpctlError: an arm cannot be measured; the same call continues it.
     """
-    require_valid(request)
+    _require_valid(request)
     return measure.bench(place, _console(place, report), replace(request, service=service))
 
 
@@ -175,7 +177,7 @@ def rollout(
         Refused: the preflight forbids the change, or nothing fits.
         Conflict: another operation or another writer changes the service.
     """
-    require_valid(request)
+    _require_valid(request)
     require_server(request.dry_run, place.platform)
     with _opened(service, place, report, yes=yes) as session:
         return rollouts.run(session, request)
@@ -196,10 +198,46 @@ def rollback(
         InputError: there is no such revision, or ``yes`` is needed.
         Conflict: another operation or another writer changes the service.
     """
-    require_valid(request)
+    _require_valid(request)
     require_server(request.dry_run, place.platform)
     with _opened(service, place, report, yes=yes) as session:
         return rollbacks.run(session, request)
+
+
+def _require_valid(request: Any) -> None:
+    """Refuse a request with a value that no option could set. What the command line builds is valid.
+
+    Raises:
+        InputError: the message names the field, the hint is the help of its option.
+    """
+    for member in fields(request):
+        value, declared = getattr(request, member.name), member.metadata.get("option")
+        if "group" in member.metadata:
+            _require_valid(value)
+        elif declared is not None and (value != member.default or is_enumeration(declared.type)):
+            repeats = isinstance(member.default, tuple)
+            if isinstance(value, tuple) != repeats or not _allows(declared.type, value):
+                raise InputError(
+                    f"{value!r} cannot be used",
+                    field=f"{type(request).__name__}.{member.name}",
+                    hint=f"{'a tuple: ' * repeats}{declared.help}",
+                )
+
+
+def _allows(kind: Any, value: Any) -> bool:
+    values = value if isinstance(value, tuple) else (value,)
+    if isinstance(kind, tuple):
+        return all(word in kind for word in values)
+    if isinstance(kind, Whole):
+        return all(kind.least <= number <= (kind.most or number) for number in values)
+    if is_enumeration(kind):
+        return isinstance(value, kind)
+    if hasattr(kind, "parse") and not isinstance(kind, File):
+        try:
+            kind.parse(",".join(map(str, values)))
+        except ValueError:
+            return False
+    return True
 
 
 class _Program(Unattended):

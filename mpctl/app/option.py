@@ -193,46 +193,6 @@ class Percentages(Numbers):
         return percentages
 
 
-def require_valid(request: Any) -> None:
-    """Refuse a request with a value that no option could set. What the command line builds is valid.
-
-    Raises:
-        InputError: the message names the field, the hint is the help of its option.
-    """
-    from dataclasses import fields
-
-    from mpctl.errors import InputError
-
-    for member in fields(request):
-        value, declared = getattr(request, member.name), member.metadata.get("option")
-        if "group" in member.metadata:
-            require_valid(value)
-        elif declared is not None and (value != member.default or is_enumeration(declared.type)):
-            repeats = isinstance(member.default, tuple)
-            if isinstance(value, tuple) != repeats or not _allows(declared.type, value):
-                raise InputError(
-                    f"{value!r} cannot be used",
-                    field=f"{type(request).__name__}.{member.name}",
-                    hint=f"{'a tuple: ' * repeats}{declared.help}",
-                )
-
-
-def _allows(kind: Any, value: Any) -> bool:
-    values = value if isinstance(value, tuple) else (value,)
-    if isinstance(kind, tuple):
-        return all(word in kind for word in values)
-    if isinstance(kind, Whole):
-        return all(kind.least <= number <= (kind.most or number) for number in values)
-    if is_enumeration(kind):
-        return isinstance(value, kind)
-    if hasattr(kind, "parse") and not isinstance(kind, File):
-        try:
-            kind.parse(",".join(map(str, values)))
-        except ValueError:
-            return False
-    return True
-
-
 def is_enumeration(kind: Any) -> bool:
     """Return whether a type is an enumeration, whose values are the words of its option."""
     return hasattr(kind, "__members__")

@@ -12,7 +12,7 @@ from mpctl.app.bench.recorded import compare
 from mpctl.app.bench_requests import CompareRequest
 from mpctl.app.planned_workload import read_workload
 from mpctl.app.requests import MeasurementRequest, SpeculationRequest
-from mpctl.app.session.base import ServiceNotFound, Session
+from mpctl.app.session.base import EngineCounters, ServiceNotFound, Session
 from mpctl.cli import root
 from mpctl.cli.command import ASKS, command, service_argument
 from mpctl.cli.context import CliContext
@@ -51,6 +51,7 @@ def try_(context: CliContext, /, name: str | None) -> int:
         raise ServiceNotFound(
             error.message, hint=f"{error.hint}; {plan} predicts for a model without a service"
         ) from None
+    before = session.counters()
     speculation = _best_method(context, session)
     words = [word for text in speculation.settings for word in ("--set", text)]
     usual = read_workload(MeasurementRequest())
@@ -61,7 +62,7 @@ def try_(context: CliContext, /, name: str | None) -> int:
     terminal.confirm(
         f"{' '.join((speculation.method, *words))} is measured next to {session.title}: one more engine with as many "
         f"GPUs as the first, for at most about {minutes} min unless your settings plan more; users stay where they "
-        "are\n"
+        f"are{_users_warning(before, session.counters())}\n"
         "Measure it?"
     )
     stem = f"try-{session.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -85,6 +86,20 @@ def _step(context: CliContext, line: str) -> int:
     """Print a command, run it as if it had been typed, and return its exit code."""
     context.terminal.aside(f"\n$ {line}")
     return root.run(context.program, shlex.split(line)[len(context.program.split()) :])
+
+
+def _users_warning(before: EngineCounters, now: EngineCounters) -> str:
+    """What users on the service mean for the measurement, as a clause; empty where none was seen since ``before``."""
+    tokens = [
+        sum(counters.generation_tokens or 0 for counters in reading.engines.values())
+        for reading in (before, now)
+    ]
+    if tokens[0] == tokens[1] and not any(counters.running for counters in now.engines.values()):
+        return ""
+    return (
+        ". Users are on the service: their tokens count with the baseline's, so this measurement will probably end "
+        "undecided; a rollout measures apart from them"
+    )
 
 
 def _best_method(context: CliContext, session: Session) -> SpeculationRequest:

@@ -1,6 +1,9 @@
 """``mpctl try``: each step is a command of its own, and nothing that serves is changed."""
 
+import json
 import re
+import threading
+import urllib.request
 
 import pytest
 
@@ -25,6 +28,7 @@ def test_a_service_is_planned_measured_and_reported(up):
         f"mpctl report {page.stem}.json.gz --output-file {page.name}",
     ]
     assert "ngram is measured next to service default/demo" in done.stderr
+    assert "Users are on" not in done.stderr
     assert page.read_text().startswith("<!doctype html>")
     assert "next: mpctl rollout demo --spec ngram" in done.stderr
 
@@ -50,3 +54,29 @@ def test_without_a_service_the_way_to_one_and_to_a_prediction_are_named(mpctl):
     assert done.stderr.startswith("error: no service is up")
     assert "mpctl local up -f" in done.stderr
     assert "mpctl plan ORG/MODEL --spec all --gpu L4" in " ".join(done.stderr.split())
+
+
+def test_users_on_the_service_are_named_in_the_question_since_their_tokens_leave_it_undecided(up):
+    up.environment.update(SHORT)
+    (service,) = up.json("status")["items"]
+    url = f"{service['status']['url']}/v1/chat/completions"
+    body = {"model": "demo", "messages": [{"role": "user", "content": "hello " * 20}]}
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    ended = threading.Event()
+
+    def ask():
+        while not ended.is_set():
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                answer.read()
+
+    user = threading.Thread(target=ask)
+    user.start()
+    try:
+        done = up("try", "--yes")
+    finally:
+        ended.set()
+        user.join()
+    assert "Users are on the service" in done.stderr
+    assert "next: mpctl gate explain try-demo-" in done.stderr
