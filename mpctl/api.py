@@ -229,7 +229,10 @@ def _allows(kind: Any, value: Any) -> bool:
     if isinstance(kind, tuple):
         return all(word in kind for word in values)
     if isinstance(kind, Whole):
-        return all(kind.least <= number <= (kind.most or number) for number in values)
+        return all(
+            isinstance(number, int) and kind.least <= number <= (kind.most or number)
+            for number in values
+        )
     if is_enumeration(kind):
         return isinstance(value, kind)
     if hasattr(kind, "parse") and not isinstance(kind, File):

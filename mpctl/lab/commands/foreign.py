@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from mpctl import commands
 from mpctl.app.bench_requests import CompareRequest
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns
@@ -32,9 +33,10 @@ def compare_foreign(context: CliContext, request: CompareRequest) -> bool:
         names=lambda: files,
         table=lambda _wide: _tables(files, compared),
     )
+    measure = commands.line("bench", "SERVICE", "--spec", "METHOD")
     raise Undecided(
         NO_VERDICT,
-        hint="mpctl bench measures both arms in turns on the same prompts, and compares their answers",
+        hint=f"'{measure}' measures both arms in turns on the same prompts",
     )
 
 

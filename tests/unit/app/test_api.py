@@ -31,6 +31,8 @@ def rollout(**measurement):
         ({"concurrency": 8}, "concurrency: 8"),
         ({"concurrency": (0,)}, "concurrency: (0,)"),
         ({"requests": 0}, "requests: 0"),
+        ({"requests": "4"}, "requests: '4'"),
+        ({"concurrency": ("many",)}, "concurrency: ('many',)"),
         ({"rounds": 1001}, "rounds: 1001"),
         ({"thinking": "maybe"}, "thinking: 'maybe'"),
         ({"time_limit_s": -1.0}, "time_limit_s: -1.0"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 from bench_samples import small_run
 
 from mpctl.app.bench.recorded import write_run
 
 DATA = Path(__file__).parents[3] / "data" / "foreign"
+SCHEMA = Path(__file__).parents[4] / "docs" / "schema" / "records.json"
 NO_VERDICT = "no verdict: the two results were measured apart"
 
 
@@ -21,7 +23,9 @@ def file(name):
 def compared(cli, *arguments, code=6):
     ran = cli("bench", "compare", *arguments, "-o", "json")
     assert ran.code == code, ran.err
-    return json.loads(ran.out)["status"], ran.err
+    record = json.loads(ran.out)
+    jsonschema.validate(record, json.loads(SCHEMA.read_text()))
+    return record["status"], ran.err
 
 
 def changed(name, path, value):
