@@ -257,6 +257,6 @@ def _load_of(tool: Tool, file: str, record: Any, prefix: str) -> MeasuredLoad:
 
 def _load(concurrency: float | None, rate: float | None) -> str:
     if rate is None:
-        return "all at once" if concurrency is None else f"{concurrency:g} at once"
+        return "no limit stated" if concurrency is None else f"{concurrency:g} at once"
     at_most = "" if concurrency is None else f", at most {concurrency:g} at once"
     return f"{rate:g} per second{at_most}"

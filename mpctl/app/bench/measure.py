@@ -34,6 +34,9 @@ from mpctl.rollout.arm_engines import ArmEngines
 from mpctl.rollout.measurement import Measurement
 from mpctl.rollout.measurement_records import MeasurementRecords
 
+_EXCLUDED = ("--spec --candidate", "--url --spec")
+_NEEDED = {"--set": "--spec", "--spec-config": "--spec", "--model": "--url"}
+
 
 @dataclass(frozen=True, slots=True)
 class BenchMeasurement:
@@ -58,10 +61,6 @@ def bench(place: Place, console: Console, request: BenchRequest) -> BenchMeasure
     _check(request)
     with _open(place, console, request) as arms:
         return measure(console, arms, request)
-
-
-_EXCLUDED = ("--spec --candidate", "--url --spec")
-_NEEDED = {"--set": "--spec", "--spec-config": "--spec", "--model": "--url"}
 
 
 def _check(request: BenchRequest) -> None:
