@@ -1,9 +1,9 @@
 """The annexes: parts of mpctl that the core never imports. Each joins by name, and may be absent.
 
-``lab`` predicts gains, searches settings and trains drafts; ``local`` runs services as processes of this machine;
-``evidence`` signs verdicts, verifies them and exports operations. A command of an annex is a row of the registry
-(``mpctl/cli/registry.py``); what else the core asks of one is a row of ``HOOKS``. An installation from which the folder
-of an annex was deleted works without what the annex adds.
+``lab`` predicts gains, searches settings, divides traffic into variants and trains drafts; ``local`` runs services as
+processes of this machine; ``evidence`` signs verdicts, verifies them and exports operations. A command of an annex is a
+row of the registry (``mpctl/cli/registry.py``); what else the core asks of one is a row of ``HOOKS``. An installation
+from which the folder of an annex was deleted works without what the annex adds.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ HOOKS = {
     "advance-refresh": "mpctl.lab.drafts.refresh_act:advance_refresh",
     "plan": "mpctl.lab.plan.service_plan:run_request",
     "predict": "mpctl.lab.plan.predicted:predict_rollout",
+    "with-variants": "mpctl.lab.variants:with_variants",
     "choose-method": "mpctl.lab.plan.predicted:choose_best",
     "search": "mpctl.lab.commands.tuned:search",
     "compare-foreign": "mpctl.lab.commands.foreign:compare_foreign",

@@ -310,6 +310,11 @@ class MeasurementRequest:
     )
     limits: JsonView | None = None  # a record of the gate's limits, in place of the policy's file
 
+    @property
+    def asks_for_variants(self) -> bool:
+        """Whether classes of traffic are divided by length, thinking or adapter."""
+        return bool(self.contexts or self.thinking or self.adapters)
+
 
 @dataclass(frozen=True)
 class TrafficRequest:

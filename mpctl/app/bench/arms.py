@@ -14,7 +14,6 @@ from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.change import prepare
 from mpctl.app.change.check import Load
 from mpctl.app.console import Console
-from mpctl.app.planned_variants import adapters_named
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Place, Session, choose_load_place, interruptible, who
 from mpctl.app.session.open import open_session
@@ -22,6 +21,7 @@ from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import CounterError
 from mpctl.json_types import Json
+from mpctl.manifest import EngineCommand
 from mpctl.methods import from_config
 from mpctl.platform import http
 from mpctl.platform.client import StreamClient
@@ -51,7 +51,7 @@ class Arms:
     running: Callable[[], AbstractContextManager[None]] = (
         nullcontext  # starts what does not run yet, stops it again
     )
-    adapters: Callable[[], frozenset[str]] = frozenset  # of the manifest of an arm that is to start
+    command: EngineCommand | None = None  # of the service that an arm is to start beside
 
 
 @contextmanager
@@ -166,7 +166,7 @@ def open_side_by_side(
         names=(BASELINE, CANDIDATE),
         meter=context.meter,
         engine_of=lambda name: measured_engine(context, *specs[name], name=f"the {name}"),
-        adapters=lambda: adapters_named(change.before.command),
+        command=change.before.command,
         speculates=change.spec.config() is not None,
         running=lambda: running(session, context, arm, request.ready_timeout_s),
     )

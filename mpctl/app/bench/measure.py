@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mpctl import annex
 from mpctl.app.bench.arms import Arms, open_servers, open_services
 from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy
-from mpctl.app.planned_variants import asks_for_variants, with_variants
 from mpctl.app.planned_workload import describe_workload, read_workload_with_notes
 from mpctl.app.session.base import Place, choose_load_place, who
 from mpctl.errors import Conflict, InputError
@@ -101,10 +101,11 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
     """Measure the arms and write the file; continues an interrupted measurement of the same arms and workload."""
     workload = read_workload_with_notes(console, request.measurement, request.speculation.accepted)
     policy = policy_of(request, speculates=arms.speculates)
-    if asks_for_variants(request.measurement):
+    if request.measurement.asks_for_variants:
         running = arms.names if request.url or request.candidate else (BASELINE,)
         endpoints = [arms.engine_of(name).endpoint for name in running]
-        workload = with_variants(workload, request.measurement, endpoints, named=arms.adapters())
+        divide = annex.need("with-variants")
+        workload = divide(workload, request.measurement, endpoints, arms.command)
     home = state_root() / "bench"
     directory = directory_of(home, f"{arms.identity}\n{workload.digest()}")
     run_id = f"bench-{directory.name}"

@@ -10,7 +10,6 @@ from mpctl.app.bench.recorded import rollouts_of
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.files import read_policy
-from mpctl.app.planned_variants import adapters_named, asks_for_variants, with_variants
 from mpctl.app.planned_workload import read_workload_with_notes
 from mpctl.app.requests import RolloutRequest
 from mpctl.app.session.base import Session, choose_load_place
@@ -170,7 +169,7 @@ def with_users_prompts(
     """The request with conversations where it names no prompts, the method drafts from hidden states, which may cost
     hits of the prefix cache, and the service's users have many. An unfinished rollout has chosen already."""
     measurement, method = request.measurement, METHODS.get(request.speculation.method)
-    named = measurement.prompts or measurement.warm is not None or asks_for_variants(measurement)
+    named = measurement.prompts or measurement.warm is not None or measurement.asks_for_variants
     if named or method is None or not method.prompt_states:
         return request
     stored = _begun_workload(session, unfinished)
@@ -216,16 +215,18 @@ def _with_variants(
         InputError: something that is asked for is not served.
     """
     measurement = request.measurement
-    if not asks_for_variants(measurement):
+    if not measurement.asks_for_variants:
         return workload
     stored = _begun_workload(session, unfinished)
     if stored is not None and stored.variants:
         return stored.with_prompts({kind.name: kind.prompts for kind in workload.traffic}.get)
     with session.context() as context:
         live = measured_engine(context, Arm(session.platform.read().text), None)
-        return with_variants(
-            workload, measurement, [live.endpoint], named=adapters_named(session.service().command)
+        divide = annex.need("with-variants")
+        divided: Workload = divide(
+            workload, measurement, [live.endpoint], session.service().command
         )
+        return divided
 
 
 def _begun_workload(session: Session, unfinished: Operation | None) -> Workload | None:

@@ -11,7 +11,6 @@ from mpctl.app.bench.arms import INTERRUPTED, place_client, require_no_retained
 from mpctl.app.bench.measure import directory_of, locked
 from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.change import prepare
-from mpctl.app.planned_variants import asks_for_variants
 from mpctl.app.planned_workload import describe_workload, read_workload_with_notes
 from mpctl.app.session.base import Session, who
 from mpctl.errors import InputError, MpctlError, Refused
@@ -71,7 +70,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
     """
     measurement = request.bench.measurement
     bench = replace(request.bench, measurement=replace(measurement, time_limit_s=0.0))
-    if asks_for_variants(measurement):
+    if measurement.asks_for_variants:
         raise InputError(
             "cannot be combined with contexts, thinking and adapters: a search measures one class at a time",
             field="--tune",

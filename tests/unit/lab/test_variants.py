@@ -8,11 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from mpctl.app.option import Contexts, Names
-from mpctl.app.planned_variants import adapters_named, with_variants
 from mpctl.app.planned_workload import read_workload
 from mpctl.app.requests import MeasurementRequest
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import body_of
+from mpctl.lab.variants import adapters_named, with_variants
 from mpctl.manifest.engine.engine_command import EngineCommand
 from mpctl.rollout.ports import Endpoint
 
@@ -154,7 +154,7 @@ def test_what_is_not_served_is_refused_with_what_is(serve, asked, settings, mess
 def test_an_adapter_that_the_candidate_will_not_have_is_refused(serve):
     loaded_later = MeasurementRequest(adapters=("law",))
     with pytest.raises(InputError, match="adapter law is not served") as refused:
-        variants_of(loaded_later, serve(), named=frozenset({"sql"}))
+        variants_of(loaded_later, serve(), command=EngineCommand(("--lora-modules", "sql=/a")))
     assert refused.value.hint == "served: base, sql"
     plain = serve(do_GET=lambda self: self.answer({"data": [{"id": "base"}]}))
     with pytest.raises(InputError, match="serves no LoRA adapter that the candidate has"):

@@ -30,27 +30,22 @@ _SLACK, _SLACK_TOKENS = (
 _TRIES = 6
 
 
-def asks_for_variants(request: MeasurementRequest) -> bool:
-    """Return whether a request asks for variants."""
-    return bool(request.contexts or request.thinking or request.adapters)
-
-
 def with_variants(
     workload: Workload,
     request: MeasurementRequest,
     endpoints: Sequence[Endpoint],
-    *,
-    named: frozenset[str] = frozenset(),
+    command: EngineCommand | None = None,
 ) -> Workload:
     """Return the workload with its classes divided into the variants that are asked for. ``endpoints``: of the arms
-    that run, the baseline first. ``named``: adapters of the manifest, with which the candidate starts; empty where it
-    names none.
+    that run, the baseline first. ``command``: of the manifest with which the candidate starts; its adapters are
+    served by both arms.
 
     Raises:
         InputError: something that is asked for is not served, or there are too many variants or too few prompts.
     """
-    if not asks_for_variants(request):
+    if not request.asks_for_variants:
         return workload
+    named = adapters_named(command) if command is not None else frozenset()
     served = [_Served.by(endpoint) for endpoint in endpoints]
     adapters = _adapters(request.adapters, served, named)
     for context in request.contexts:
