@@ -146,13 +146,7 @@ class WatchRequest:
     everywhere: bool = option(
         "-A", "--all-namespaces", type=bool, help="Services of all namespaces, whatever -n says."
     )
-    selector: str = option(
-        "-l",
-        "--selector",
-        metavar="SELECTOR",
-        default="",
-        help="Services with these labels, as kubectl takes them.",
-    )
+    selector: str = ""
     once: bool = option(
         "--once", type=bool, help="Judge one window and exit: 0 no finding, 9 a finding, 6 blind."
     )
@@ -181,8 +175,6 @@ class WatchRequest:
     )
 
     def __post_init__(self) -> None:
-        if self.name is not None and self.selector:
-            raise InputError("cannot be combined with a name", field="--selector")
         lasting = {"--listen": self.listen, "--lease": self.lease_namespace}
         for name, value in lasting.items():
             if self.once and value:

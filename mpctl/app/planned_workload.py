@@ -37,7 +37,7 @@ def read_workload(request: MeasurementRequest) -> Workload:
     if request.warm and all(kind == kind.single_turns() for kind in traffic):
         raise InputError(
             f"no prompt of {', '.join(kind.name for kind in traffic)} continues another one",
-            field="--warm",
+            field="MPCTL_WARM",
             hint=f"give a log of whole conversations, or --prompts {CONVERSATIONS}",
         )
     if request.warm is False:

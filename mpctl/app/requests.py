@@ -229,7 +229,7 @@ class MeasurementRequest:
         metavar="[NAME=]FILE|@FILE|SET[:SHARE]",
         help="JSONL file, or edits (default), rag, chat, math, fresh; @FILE: its categories; repeatable.",
     )
-    warm: bool | None = _measurement(
+    warm: bool | None = _setting(
         "--warm/--no-warm",
         type=bool,
         default=None,
@@ -358,7 +358,7 @@ class TrafficRequest:
         metavar="P[,P...]",
         help="Shares of production traffic for the candidate before promotion, such as 1,5,10,20.",
     )
-    step_duration_s: float = _traffic(
+    step_duration_s: float = _setting(
         "--step-duration",
         type=Duration(),
         default="2m",

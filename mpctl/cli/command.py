@@ -7,16 +7,16 @@ precedence. A --measurement file comes before the project file.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from mpctl.app.option import SETTINGS, File, Option, Whole, is_enumeration
 from mpctl.cli.group import FittedHelp, path_of
 from mpctl.cli.printer import FORMATS
-from mpctl.cli.registry import SHARED
+from mpctl.cli.registry import SHARED, load
 from mpctl.cli.settings import configure
-from mpctl.errors import nearest
+from mpctl.errors import InputError, nearest
 
 if TYPE_CHECKING:
     from dataclasses import Field
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Request = TypeVar("Request")
 Parameter = type[Any] | Option | click.Argument
 SECTIONS = (
+    "Services",
     "Arms",
     "Cluster",
     "Options",
@@ -76,6 +77,35 @@ SHOW_SECRETS = Option(
 )
 
 
+SELECTION = (
+    Option(
+        "-l",
+        "--selector",
+        envvar=None,
+        default="",
+        show_default=False,
+        metavar="SELECTOR",
+        section="Services",
+        help="Services with these labels, such as team=search.",
+    ),
+    Option(
+        "--all",
+        "every",
+        section="Services",
+        type=bool,
+        envvar=None,
+        help="All services of the namespace.",
+    ),
+)
+_KEEP_GOING = Option(
+    "--keep-going",
+    section="Services",
+    type=bool,
+    envvar=None,
+    help="With several services: continue after a rejection or a failure.",
+)
+
+
 def service_argument(
     name: str = "name", *, nargs: int = 1, metavar: str = "[SERVICE]"
 ) -> click.Argument:
@@ -104,16 +134,25 @@ def command(
     common: str = "",
     shared: bool = True,
     hidden: bool = False,
+    many: bool = False,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A command of the function below. It is called with the :class:`CliContext` of this call, with ``request``, where
     the class of one is among the parameters, and with the values of the other parameters by name. ``common``: the
     options that ``--help`` lists, in this order; ``--help-all`` lists every one. ``shared``: the command takes the
-    shared options, too."""
+    shared options, too. ``many``: it also takes several services, and is then called for one after another."""
+    if many:
+        parameters = (*parameters, *SELECTION, _KEEP_GOING)
     requests = [parameter for parameter in parameters if isinstance(parameter, type)]
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         def call(**values: Any) -> Any:
-            arguments = [configure(click.get_current_context(), values)] if shared else []
+            ctx = click.get_current_context()
+            arguments = [configure(ctx, values)] if shared else []
+            if many and (choice := _choice(values)).services:
+                return load("many:run_each")(ctx, values, choice, one)
+            return one(*arguments, **values)
+
+        def one(*arguments: Any, **values: Any) -> Any:
             for request in requests:
                 values["request"] = read_request(request, values)
             return function(*arguments, **values)
@@ -133,6 +172,40 @@ def command(
         )
 
     return decorate
+
+
+class Choice(NamedTuple):
+    """The services of a command that takes several: by labels, or all; neither for the one that the argument names."""
+
+    selector: str
+    every: bool
+    keep_going: bool
+
+    @property
+    def services(self) -> bool:
+        """Whether several services are meant."""
+        return self.every or bool(self.selector)
+
+
+def _choice(values: dict[str, Any]) -> Choice:
+    """Take the options that choose several services out of the values."""
+    choice = Choice(*(values.pop(name) for name in Choice._fields))
+    if choice.keep_going and not choice.services:
+        raise InputError("is for several services: add -l SELECTOR or --all", field="--keep-going")
+    return choice
+
+
+def require_no_name(name: str | None, *, selector: str, every: bool) -> None:
+    """Refuse a service's name next to an option that chooses services, and two such options.
+
+    Raises:
+        InputError: of two, one must go.
+    """
+    if selector and every:
+        raise InputError("cannot be combined with --all", field="--selector")
+    if name is not None and (selector or every):
+        flag = "--selector" if selector else "--all"
+        raise InputError(f"cannot be combined with the service {name}", field=flag)
 
 
 def _parameters(parameter: Parameter) -> Iterator[click.Parameter]:
@@ -216,7 +289,7 @@ class Setting(SectionedOption):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.opts = [str(self.envvar)]
+        self.opts, self.secondary_opts = [str(self.envvar)], []
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Take nothing from the command line."""

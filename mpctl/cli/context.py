@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpctl import commands
 from mpctl.cli.printer import Result, render
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 # Options and variables that another measurement does not share.
 _OF_ONE_MEASUREMENT = ("--repeats", "--run", "MPCTL_REPEATS", "MPCTL_RUN")
+
+
+class Conclusion(NamedTuple):
+    """How a command ended, in words, and what it measured or predicted; empty where it says neither."""
+
+    words: str
+    figure: str = ""
 
 
 class CliContext:
@@ -34,6 +41,9 @@ class CliContext:
             str, Any
         ] = {}  # values of the shared options, for a command that opens no service
         self.find_place: Callable[[], Place] | None = None
+        self.conclusion = Conclusion("")  # for the table of several services
+        # Results of a command for several services, which are one document.
+        self.documents: list[Mapping[str, Any]] | None = None
         self._place: Place | None = None
         self._session: Session | None = None  # that was opened last
         self._files: SettingsFiles | None = None
@@ -117,20 +127,18 @@ class CliContext:
         """The command line of this call with another number of rounds; empty for a command that plans none."""
         if not {"rollout", "bench"} & set(self.arguments):
             return ""
+        return self.line("--repeats", str(repeats), without=_OF_ONE_MEASUREMENT)
+
+    def line(self, *words: str, without: Sequence[str] = ()) -> str:
+        """The command line of this call with more words, and ``without`` some options and variables, each with a
+        value."""
         from mpctl.manifest import redacted
 
-        arguments: list[str] = []
-        words = iter(self.arguments)
-        for word in words:
-            flag, equals, _ = word.partition("=")
-            if flag in _OF_ONE_MEASUREMENT:
-                if not equals:
-                    next(words, None)
-            else:
-                arguments.append(word)
-        line = [*self.program.split(), *redacted(arguments), "--repeats", str(repeats)]
-        variables = (v for v in self.variables if v.partition("=")[0] not in _OF_ONE_MEASUREMENT)
-        return " ".join([*variables, commands.joined(line)])
+        arguments = without_options(self.arguments, without)
+        variables = (v for v in self.variables if v.partition("=")[0] not in without)
+        return " ".join(
+            [*variables, commands.joined([*self.program.split(), *redacted(arguments), *words])]
+        )
 
     def emit(
         self,
@@ -145,6 +153,22 @@ class CliContext:
         Raises:
             MpctlError: standard output cannot be written.
         """
+        if self.documents is not None:
+            self.documents.append(record())
+            return
         text = render(self.output, Result(kind, record, names, table), self.terminal.page_width)
         if text:
             self.terminal.result(text)
+
+
+def without_options(arguments: Sequence[str], flags: Sequence[str]) -> list[str]:
+    """The words of a command line without some options and their values."""
+    remaining: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        if flag not in flags:
+            remaining.append(word)
+        elif not equals:
+            next(words, None)
+    return remaining

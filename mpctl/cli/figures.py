@@ -11,6 +11,11 @@ from mpctl.gate.verdict import Verdict
 from mpctl.report import comparison_rows, gate_rows
 
 
+def ratios_text(figures: Sequence[tuple[str, str, str]]) -> str:
+    """Ratios by name with their confidence intervals; empty where nothing was measured."""
+    return ", ".join(f"{name} {estimate} ({interval})" for name, estimate, interval in figures)
+
+
 def comparison_tables(
     cells: Sequence[Comparison], *, baseline: str, candidate: str
 ) -> Iterator[str]:

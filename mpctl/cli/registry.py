@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from mpctl.app.option import Duration, File, Option
+from mpctl.app.option import SETTINGS, Duration, File, Option
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ SHARED = (
     ),
     Option(
         "--request-timeout",
-        section="Global",
+        section=SETTINGS,
         type=Duration(),
         help="Longest wait for one answer of the API server (default: 30s).",
     ),
@@ -191,10 +191,15 @@ def load_command(table: Table, name: str) -> click.Command:
     """
     if error := absence(table, name):
         raise error
-    module, _, attribute = table[name][0].partition(":")
-    loaded = import_module(module if module.startswith("mpctl.") else f"mpctl.cli.{module}")
-    command: click.Command = getattr(loaded, attribute)
+    command: click.Command = load(table[name][0])
     return command
+
+
+def load(path: str) -> Any:
+    """Import ``module:attribute`` of the command line; a module of an annex has its whole name."""
+    module, _, attribute = path.partition(":")
+    loaded = import_module(module if module.startswith("mpctl.") else f"mpctl.cli.{module}")
+    return getattr(loaded, attribute)
 
 
 def absence(table: Table, name: str) -> InputError | None:

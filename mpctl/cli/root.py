@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -40,14 +40,19 @@ cli.params.insert(0, cli.params.pop())
 
 
 def run(program: str, arguments: Sequence[str]) -> int:
-    """Run a command line and return its exit code; the one place where errors become codes."""
+    """Run a command line and return its exit code."""
     call = CliContext(program, arguments)
     commands.set_reader(commands.Reader(program))
     instruction = os.environ.get(_COMPLETE)
     if instruction:
         return _complete(call, instruction)
+    return guarded(call, lambda: _invoke(call, list(arguments)))
+
+
+def guarded(call: CliContext, work: Callable[[], int]) -> int:
+    """Do the work of a call and return its exit code; an error is printed and becomes one."""
     try:
-        return _invoke(call, list(arguments))
+        return work()
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -56,7 +61,7 @@ def run(program: str, arguments: Sequence[str]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001
         if isinstance(error, BrokenPipeError) and _reader_is_gone():
             return 0  # mpctl rollout --help | head: click prints help itself, and nothing is wrong
-        if call.debug or os.environ.get("MPCTL_DEBUG") or "--debug" in arguments:
+        if call.debug or os.environ.get("MPCTL_DEBUG") or "--debug" in call.arguments:
             import traceback
 
             call.terminal.aside(traceback.format_exc().rstrip())

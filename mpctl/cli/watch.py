@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from mpctl import commands
 from mpctl.app.environment_requests import WatchInstallRequest, WatchRequest
-from mpctl.cli.command import OUTPUT, command, service_argument
+from mpctl.cli.command import OUTPUT, SELECTION, command, require_no_name, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup
 from mpctl.errors import InputError
@@ -38,10 +38,11 @@ Examples:
     "run",
     service_argument(),
     WatchRequest,
+    *SELECTION,
     OUTPUT,
-    common="all-namespaces selector once watch-policy prometheus webhook output",
+    common="all-namespaces selector all once watch-policy prometheus webhook output",
 )
-def run(context: CliContext, /, request: WatchRequest) -> None:
+def run(context: CliContext, /, request: WatchRequest, *, every: bool) -> None:
     """Compare services with what the gate measured, until Ctrl-C. Nothing is changed without a policy that says so.
 
     \b
@@ -55,6 +56,7 @@ def run(context: CliContext, /, request: WatchRequest) -> None:
     """
     from mpctl.cli.watch_rounds import print_rounds
 
+    require_no_name(request.name, selector=request.selector, every=every)
     commands.name_every_namespace()
     print_rounds(context, request)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from mpctl import commands
 from mpctl.app.bench.recorded import RunComparison
-from mpctl.cli.context import CliContext
-from mpctl.cli.figures import comparison_tables
+from mpctl.cli.context import CliContext, Conclusion
+from mpctl.cli.figures import comparison_tables, ratios_text
 from mpctl.cli.printer import columns, paragraph
 from mpctl.errors import GateRejected, Undecided
 from mpctl.experiment.arm import ArmSummary, tail_of
@@ -22,6 +22,7 @@ from mpctl.gate.verdict import Verdict
 from mpctl.json_types import Json
 from mpctl.report import deciding, gate_rows, measurement_record, price_text, tail_text
 from mpctl.report.values import Deciding
+from mpctl.rollout.measurement import figures_of
 
 if TYPE_CHECKING:
     from mpctl.app.bench.measure import BenchMeasurement
@@ -51,13 +52,23 @@ def print_bench(
         f"measured {measured.rounds} rounds ({measured.ended}); written to {measured.file}"
     )
     if measured.verdict is not None:
-        outcome = measured.verdict.outcome
-        terminal.note(
-            "gate is undecided"
-            if outcome == "undecided"
-            else f"gate would {outcome.value} the candidate"
-        )
+        terminal.note(_verdict_text(measured.verdict))
+    context.conclusion = _conclusion(measured)
     terminal.next_command(commands.line("report", str(measured.file)))
+
+
+def _verdict_text(verdict: Verdict) -> str:
+    if verdict.outcome is Outcome.UNDECIDED:
+        return "gate is undecided"
+    return f"gate would {verdict.outcome.value} the candidate"
+
+
+def _conclusion(measured: BenchMeasurement) -> Conclusion:
+    if measured.verdict is None:
+        return Conclusion("measured")
+    return Conclusion(
+        _verdict_text(measured.verdict), ratios_text(figures_of(measured.analysis)[:1])
+    )
 
 
 def print_comparison(context: CliContext, compared: RunComparison) -> None:

@@ -27,6 +27,7 @@ _SEARCH = Option(
     _SEARCH,
     OUTPUT,
     common="spec candidate url prompts concurrency max-time tune run output",
+    many=True,
 )
 def run(context: CliContext, /, request: BenchRequest, *, tune: bool) -> None:
     """Measure a service as it serves, or two arms on the same prompts in alternating blocks.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpctl import annex, commands
 from mpctl.app.option import Option
-from mpctl.cli.command import OUTPUT, command, service_argument
+from mpctl.cli.command import OUTPUT, SELECTION, command, require_no_name, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import Result, columns, paragraph, render
 
@@ -33,30 +33,43 @@ _OPTIONS = (
 )
 
 
-@command("status", service_argument(), *_OPTIONS, OUTPUT)
-def status(context: CliContext, /, name: str | None, *, watch: bool, all_namespaces: bool) -> None:
+@command("status", service_argument(), *SELECTION, *_OPTIONS, OUTPUT)
+def status(
+    context: CliContext,
+    /,
+    name: str | None,
+    *,
+    selector: str,
+    every: bool,
+    watch: bool,
+    all_namespaces: bool,
+) -> None:
     """Show services, the engines that run and operations under way.
 
     \b
     Examples:
       mpctl status
       mpctl status qwen -w
-      mpctl status -o json
+      mpctl status -l team=search -o json
     """
+    require_no_name(name, selector=selector, every=every)
     place = context.place._replace(namespace=None) if all_namespaces else context.place
     if not watch:
-        _show_once(context, place, name, everywhere=all_namespaces)
+        _show_once(context, place, name, everywhere=all_namespaces, labels=selector)
         return
     with context.terminal.screen() as draw:
         while True:
-            draw(describe(context, place, name, everywhere=all_namespaces) or "no service is up")
+            text = describe(context, place, name, everywhere=all_namespaces, labels=selector)
+            draw(text or "no service is up")
             time.sleep(_REFRESH_S)
 
 
-def _show_once(context: CliContext, place: Place, name: str | None, *, everywhere: bool) -> None:
+def _show_once(
+    context: CliContext, place: Place, name: str | None, *, everywhere: bool, labels: str
+) -> None:
     terminal = context.terminal
     leftovers: list[Leftover] = []
-    text = describe(context, place, name, everywhere=everywhere, leftovers=leftovers)
+    text = describe(context, place, name, everywhere=everywhere, labels=labels, leftovers=leftovers)
     if text:
         terminal.result(text)
     elif place.platform == "local" and not place.namespace:
@@ -78,14 +91,18 @@ def describe(
     name: str | None,
     *,
     everywhere: bool,
+    labels: str = "",
     leftovers: list[Leftover] | None = None,
 ) -> str:
     """The status of the service, or of all, in the format asked for; empty if there is none. ``leftovers``: gets what
     is left of services that are gone."""
     from mpctl.app.session.open import open_sessions, statuses_of
 
-    sessions = open_sessions(place, context.terminal, name, everywhere=everywhere, listed=True)
-    remains = _leftovers(place, sessions, everywhere=everywhere) if name is None else ()
+    sessions = open_sessions(
+        place, context.terminal, name, everywhere=everywhere, labels=labels, listed=True
+    )
+    all_services = name is None and not labels
+    remains = _leftovers(place, sessions, everywhere=everywhere) if all_services else ()
     if leftovers is not None:
         leftovers += remains
     result = Result(

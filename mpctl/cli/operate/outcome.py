@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from mpctl import formatting
 from mpctl.app.operate.outcome import OperationOutcome
-from mpctl.cli.context import CliContext
-from mpctl.cli.figures import comparison_tables, rules_table
+from mpctl.cli.context import CliContext, Conclusion
+from mpctl.cli.figures import comparison_tables, ratios_text, rules_table
 from mpctl.cli.printer import columns
 from mpctl.gate.analysis import Comparison
 from mpctl.report import deciding, operation_record, plan_record
@@ -36,11 +36,17 @@ def conclude(context: CliContext, outcome: OperationOutcome) -> None:
             names=lambda: [f"{outcome.namespace}/{outcome.name}"],
             table=lambda _wide: preview.diff,
         )
+        context.conclusion = Conclusion("dry run")
         context.terminal.note(f"dry run: {preview.explanation.rstrip('.')}; nothing was done")
         return
     if outcome.operation is None:
+        context.conclusion = Conclusion("already runs it")
         context.terminal.note(outcome.note)
         return
+    ending = outcome.operation.ending
+    context.conclusion = Conclusion(
+        ending.value if ending else "", ratios_text(outcome.figures[:1])
+    )
     # The rollout that would probably decide an undecided one.
     decision_hint = None
     if outcome.run is not None and outcome.needed is not None:
@@ -93,14 +99,13 @@ def summary_rows(outcome: OperationOutcome) -> Iterator[list[str]]:
         outcome.operation is not None and outcome.operation.ending is Ending.PROMOTED,
     )
     several = len(outcome.cells) > 1
-    figures = (f"{name} {estimate} ({interval})" for name, estimate, interval in outcome.figures)
     yield ["verdict", outcome.verdict.summary or outcome.verdict.outcome.value]
     yield from (
         [c.cell.traffic, f"{c.outcome.value}: {c.advice}"]
         for c in outcome.verdict.cells
         if c.advice
     )
-    yield ["candidate", ", ".join(figures) or "not measured"]
+    yield ["candidate", ratios_text(outcome.figures) or "not measured"]
     yield ["drafts", "; ".join(_drafts(c, named=several) for c in outcome.cells) or "not measured"]
     yield [
         "serves now",

@@ -25,6 +25,7 @@ _MANIFEST = Option(
     *ASKS,
     OUTPUT,
     common="spec set draft prompts concurrency measure-on users-share bake strategy dry-run policy yes",
+    many=True,
 )
 def rollout(
     context: CliContext, /, name: str | None, file: str | None, request: RolloutRequest
@@ -49,7 +50,7 @@ def rollout(
     conclude(context, run(session, request))
 
 
-@command("rollback", service_argument(), RollbackRequest, *ASKS, OUTPUT)
+@command("rollback", service_argument(), RollbackRequest, *ASKS, OUTPUT, many=True)
 def rollback(context: CliContext, /, name: str | None, request: RollbackRequest) -> None:
     """Restore what mpctl changed, and compare after the write.
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from mpctl.app.option import File, Option
 from mpctl.cli.command import FILE, command, formats_option, service_argument
-from mpctl.cli.context import CliContext
-from mpctl.cli.printer import Result, columns, page, page_width, render
+from mpctl.cli.context import CliContext, Conclusion
+from mpctl.cli.printer import columns, page, page_width
 from mpctl.cli.terminal import Terminal
 from mpctl.json_types import JsonView
-from mpctl.lab.plan_tables import page_of, plan_markdown, plan_text
+from mpctl.lab.plan_tables import page_of, plan_markdown, plan_text, summary_rows
 from mpctl.lab.requests import PlanRequest
 
 _SILENT_S = 5.0
@@ -41,6 +41,7 @@ _FORMATS = formats_option("table", "json", "yaml", "name", "md", text="Format (d
     PlanRequest,
     _FORMATS,
     common="file spec draft gpu traffic concurrency acceptance measure prompts output",
+    many=True,
 )
 def plan(
     context: CliContext,
@@ -82,7 +83,12 @@ def plan(
         record = service_plan.run_request(
             name, file, request, context.open_source, progress
         ).to_record()
-    result = Result(
+    context.conclusion = _conclusion(record)
+    if form == "md":
+        context.terminal.result(plan_markdown(page_of(record)))
+        return
+    context.output = form or "table"
+    context.emit(
         "Plan",
         record=lambda: record,
         names=lambda: [f"method/{method['method']}" for method in record.get("methods", ())],
@@ -90,11 +96,13 @@ def plan(
             record, details=bool(context.terminal.verbose) or len(record.get("methods", ())) < 2
         ),
     )
-    if form == "md":
-        text = plan_markdown(page_of(record))
-    else:
-        text = render(form or "table", result, context.terminal.page_width)
-    context.terminal.result(text)
+
+
+def _conclusion(record: JsonView) -> Conclusion:
+    """The best method with its ratio at the lowest concurrency."""
+    rows = summary_rows(record)[1:] if "methods" in record else []
+    figures = [f"{name.partition(' ')[2]}: {ratio}" for name, _draft, ratio, *_ in rows]
+    return Conclusion("predicted", next(iter(figures), ""))
 
 
 def _progress(terminal: Terminal) -> Callable[[str], None]:

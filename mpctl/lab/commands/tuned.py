@@ -7,7 +7,7 @@ from dataclasses import replace
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Session
-from mpctl.cli.context import CliContext
+from mpctl.cli.context import CliContext, Conclusion
 from mpctl.cli.printer import columns
 from mpctl.errors import GateRejected, InputError, Undecided
 from mpctl.formatting import bounds, ratio
@@ -63,6 +63,7 @@ def _conclude(context: CliContext, session: Session, tuned: Tuned) -> None:
         table=lambda _wide: _table(tuned),
     )
     terminal, best = context.terminal, tuned.tried[0].configuration.name
+    context.conclusion = Conclusion("searched", f"{best}: {_row(tuned.tried[0])[2]}")
     terminal.note(
         f"{len(tuned.tried)} configurations in {tuned.seconds:.0f} s ({tuned.ended}); best: {tuned.file}"
     )

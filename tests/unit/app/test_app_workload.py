@@ -181,15 +181,16 @@ def test_too_few_prompts_are_found_before_anything_starts():
 
 
 def test_warm_is_the_built_in_conversations_or_those_of_a_file(prompts):
-    (kind,) = asked("--warm").traffic
+    (kind,) = asked(warm=True).traffic
     assert (kind.name, kind.count) == ("conversations", 192)
-    (kind,) = asked("--warm", "--prompts", "conversations").traffic
+    (kind,) = asked("--prompts", "conversations", warm=True).traffic
     assert kind.count == 192
-    (kind,) = asked("--no-warm", "--prompts", "conversations").traffic
+    (kind,) = asked("--prompts", "conversations", warm=False).traffic
     assert kind.count == 48
-    (kind,) = asked("--no-warm").traffic
+    (kind,) = asked(warm=False).traffic
     assert (kind.name, kind.count) == ("edits", 192)
     file = prompts("plain.jsonl", [f"prompt {n}" for n in range(300)])
     with pytest.raises(InputError, match="no prompt of plain continues another one") as caught:
-        asked("--warm", "--prompts", file)
-    assert (caught.value.field, "--prompts conversations" in caught.value.hint) == ("--warm", True)
+        asked("--prompts", file, warm=True)
+    assert caught.value.field == "MPCTL_WARM"
+    assert "--prompts conversations" in caught.value.hint

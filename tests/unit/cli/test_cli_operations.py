@@ -66,8 +66,8 @@ ROLLOUTS = [
     (["--prompts", "@log.jsonl"], measured(prompts=("@log.jsonl",))),
     (["--policy", "p.yaml"], measured(policy="p.yaml")),
     (
-        ["--traffic-steps", "1,10,50", "--step-duration", "9s"],
-        shifted(steps_percent=(1, 10, 50), step_duration_s=9.0),
+        ["--traffic-steps", "1,10,50"],
+        shifted(steps_percent=(1, 10, 50)),
     ),
     (
         ["--measure-on", "split", "--users-share", "25"],
@@ -75,8 +75,6 @@ ROLLOUTS = [
     ),
     (["--mirror", "50"], shifted(mirror_percent=50)),
     (["--keep-baseline"], shifted(keep_baseline=True)),
-    (["--warm"], measured(warm=True)),
-    (["--no-warm"], measured(warm=False)),
     (
         ["--strategy", "in-place", "--accept-downtime"],
         replace(NGRAM, strategy="in-place", accept_downtime=True),
@@ -135,6 +133,8 @@ SETTINGS = {
     "rate": ("0.5,2", measured(requests_per_s=(0.5, 2.0))),
     "temperature": ("0,0.7", measured(temperatures=(0.0, 0.7))),
     "reuse_prompts": ("true", measured(reuse_prompts=True)),
+    "warm": ("false", measured(warm=False)),
+    "step_duration": ("9s", shifted(step_duration_s=9.0)),
     "contexts": ("2k,300", measured(contexts=(2048, 300))),
     "thinking": ("both", measured(thinking="both")),
     "adapters": ("sql,law", measured(adapters=("sql", "law"))),

@@ -304,7 +304,7 @@ def test_options_stay_few():
     options = {path: long_options(command) for path, command in every_command()}
     assert len(options["rollout",]) <= 45
     everywhere = (names for path, names in options.items() if path[0] not in ("local", "drafts"))
-    assert len(set().union(*everywhere)) <= 98
+    assert len(set().union(*everywhere)) <= 96
 
 
 SETTINGS = [

@@ -167,7 +167,7 @@ class Client:
         from kubernetes.client.rest import RESTClientObject
 
         if timeout_s <= 0:
-            raise InputError("must be more than 0 s", field="--request-timeout")
+            raise InputError("must be more than 0 s", field="MPCTL_REQUEST_TIMEOUT")
         self.namespace = connection.namespace
         self.context = connection.context
         self.configuration: Configuration = connection.configuration

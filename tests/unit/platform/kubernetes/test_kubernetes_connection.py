@@ -191,7 +191,7 @@ def test_an_address_that_is_none_is_asked_once(opened, host):
 
 @pytest.mark.parametrize("seconds", [0, -1.0])
 def test_a_request_has_some_time(seconds):
-    with pytest.raises(InputError, match="--request-timeout: must be more than 0 s"):
+    with pytest.raises(InputError, match="MPCTL_REQUEST_TIMEOUT: must be more than 0 s"):
         Client(None, timeout_s=seconds)
 
 
