@@ -189,7 +189,7 @@ class SpeculationRequest:
     target_listing: str | None = _setting(
         "--target-listing", type=File, help="The same for the target."
     )
-    engine_version: str | None = _draft(
+    engine_version: str | None = _setting(
         "--engine-version",
         metavar="VERSION",
         help="vLLM's release, such as 0.32.0 (default: by the image, its labels, or the running engine).",
@@ -358,7 +358,7 @@ class TrafficRequest:
         metavar="P[,P...]",
         help="Shares of production traffic for the candidate before promotion, such as 1,5,10,20.",
     )
-    step_duration_s: float = _setting(
+    step_duration_s: float = _traffic(
         "--step-duration",
         type=Duration(),
         default="2m",

@@ -161,7 +161,7 @@ class SequenceFile:
         Raises:
             MpctlError: the file is damaged.
         """
-        hint = f"delete {self.path} to begin anew"
+        hint = f"delete {self.path} to start again"
         record = read_json(self.path, hint=hint)
         if record is None:
             return None

@@ -213,7 +213,7 @@ class _Services:
             self.file.delete()
         elif self.file:
             done = f"{len(sequence.services) - count} of {len(sequence.services)} services are done"
-            terminal.note(f"{done}, as {self.file.path} records; delete it to begin anew")
+            terminal.note(f"{done}, as {self.file.path} records; delete it to start again")
             stopped = sequence.is_stopped and not interrupted and not self._choice.keep_going
             more = ("--keep-going",) if stopped else ()
             terminal.next_command(context.line(*more), "continues with the others")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # Options that several commands have, and that may therefore stand at the top of a file.
 COMMON = (
     *("platform", "namespace", "context", "kubeconfig", "color", "verbose", "quiet", "debug"),
-    *("output", "timeout", "yes", "no_input", "staging"),
+    *("output", "timeout", "request_timeout", "yes", "no_input", "staging", "engine_version"),
     *("sign_with", "public_key"),
 )
 

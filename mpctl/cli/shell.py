@@ -51,9 +51,9 @@ file, a setting of a command takes precedence over one at the top:
     up:
       timeout: 5m
 
-Allowed at the top: platform, namespace, context, kubeconfig, color, verbose, quiet, debug, output, timeout, yes,
-no-input, sign-with, public-key, and staging: a file, or the facts themselves. report and rbac do not read output. A
-wrong value is reported with its file and line, or its variable.
+Allowed at the top: platform, namespace, context, kubeconfig, color, verbose, quiet, debug, output, timeout,
+request-timeout, yes, no-input, sign-with, public-key, engine-version, and staging: a file, or the facts themselves.
+report and rbac do not read output. A wrong value is reported with its file and line, or its variable.
 
 The file of --measurement holds the keys of rollout and bench that describe how to measure, at its top.
 

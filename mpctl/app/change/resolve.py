@@ -151,8 +151,8 @@ def _stated_engine(image: str | None, release: str) -> str | None:
     if parse_version(engine) is None:
         raise InputError(
             f"{release} is no release of vLLM",
-            field="--engine-version",
-            hint="--engine-version 0.32.0",
+            field="MPCTL_ENGINE_VERSION",
+            hint="set it to a release, such as 0.32.0",
         )
     return engine
 

@@ -77,7 +77,7 @@ def diff(context: CliContext, /, name: str | None, request: DiffRequest, **sourc
     *_MANIFEST,
     ChangeRequest,
     OUTPUT,
-    common="file spec set draft engine-version gpu staging accept refuse output verbose",
+    common="file spec set draft gpu staging accept refuse output verbose",
 )
 def preflight(
     context: CliContext, /, name: str | None, request: ChangeRequest, **source: Any

@@ -35,6 +35,6 @@ def test_what_cannot_be_completed_is_left_to_nobody_and_silent(cli, capsys):
 
 
 def test_the_program_prints_it(cli, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["kubectl_complete-mpctl", "status", "--al"])
+    monkeypatch.setattr("sys.argv", ["kubectl_complete-mpctl", "status", "--all-"])
     main()
     assert capsys.readouterr().out.startswith("--all-namespaces\t")

@@ -1,4 +1,4 @@
-"""One command for several services: what becomes of each, whatever ends the command, and what the same one does then."""
+"""One command for several services: what becomes of each, and what the same command does after an interruption."""
 
 import json
 from dataclasses import replace

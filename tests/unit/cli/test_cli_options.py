@@ -20,6 +20,11 @@ TYPED = {
     ("rbac", "--all-namespaces"),
     ("rbac", "--allow"),
     ("rbac", "--without"),
+    *(
+        (verb, flag)
+        for verb in ("rollout", "rollback", "plan", "bench", "status", "watch")
+        for flag in ("--selector", "--all", "--keep-going")
+    ),
 }
 OWN_FORMATS = {("report", "--output"), ("rbac", "--output"), ("plan", "--output")}
 

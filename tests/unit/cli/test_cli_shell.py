@@ -134,6 +134,7 @@ def test_the_options_of_rollout_stand_in_sections_and_take_two_lines_at_most(cli
     options = options_of(text)
     assert list(dict.fromkeys(section for section, _ in options)) == [
         *(
+            "Services",
             "Speculation",
             "Draft and staging",
             "Measurement",

@@ -124,21 +124,17 @@ def test_a_tag_wins_over_a_label_and_a_label_of_a_chart_is_no_release(preflight)
 
 def test_the_user_states_the_release_whatever_the_image_says(preflight, cli):
     text = read("release-in-no-tag.yaml")
-    assert rows(preflight(text, "ngram", "--engine-version", "0.28.0"))["kb01"] == "refuse"
-    assert "kb01" not in rows(preflight(text, "ngram", "--engine-version", "v0.33.0"))
+    cli.env(MPCTL_ENGINE_VERSION="0.28.0")
+    assert rows(preflight(text))["kb01"] == "refuse"
+    cli.env(MPCTL_ENGINE_VERSION="v0.33.0")
+    assert "kb01" not in rows(preflight(text))
     plugin = text.replace(LATEST, "quay.io/ascend/vllm-ascend:main")
-    assert "kb65" in rows(preflight(plugin, "mtp", "--engine-version", "0.23.0"))
-    wrong = cli(
-        "preflight",
-        "-f",
-        str(DATA / "release-in-no-tag.yaml"),
-        "--spec",
-        "ngram",
-        "--engine-version",
-        "soon",
-    )
+    cli.env(MPCTL_ENGINE_VERSION="0.23.0")
+    assert "kb65" in rows(preflight(plugin, "mtp"))
+    cli.env(MPCTL_ENGINE_VERSION="soon")
+    wrong = cli("preflight", "-f", str(DATA / "release-in-no-tag.yaml"), "--spec", "ngram")
     assert wrong.code == 2
-    assert "--engine-version" in wrong.err
+    assert "MPCTL_ENGINE_VERSION: soon is no release of vLLM" in wrong.err
 
 
 HEAD = "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3"
@@ -247,20 +243,22 @@ spec:
 
 
 @pytest.mark.parametrize(
-    ("image", "options"),
+    ("image", "release"),
     [
-        ("vllm/vllm-openai:v0.7.2", ()),
-        ("vllm/vllm-openai:v0.6.4.post1", ()),
-        (LATEST, ()),
-        (LATEST, ("--engine-version", "0.8.2")),
+        ("vllm/vllm-openai:v0.7.2", ""),
+        ("vllm/vllm-openai:v0.6.4.post1", ""),
+        (LATEST, ""),
+        (LATEST, "0.8.2"),
     ],
 )
 def test_flags_that_an_old_engine_speculates_by_are_refused_with_their_lines(
-    render, image, options
+    cli, render, image, release
 ):
+    if release:
+        cli.env(MPCTL_ENGINE_VERSION=release)
     text = read("flags-before-json.yaml")
     number = next(n for n, line in enumerate(text.splitlines(), 1) if "--speculative-model" in line)
-    done = render(text.replace("vllm/vllm-openai:v0.7.2", image), "none", *options)
+    done = render(text.replace("vllm/vllm-openai:v0.7.2", image), "none")
     assert done.code == 9
     assert (
         f"--speculative-model in line {number}, --num-speculative-tokens in line {number + 1}"
