@@ -45,21 +45,14 @@ class ServiceEnding(Record):
 
 
 @dataclass(frozen=True)
-class Begun(Record):
-    """The service whose command runs, or ran when it was killed, and its operations that had ended before."""
-
-    service: str
-    earlier: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class ServiceSequence(Record):
     """A command for several services. A service is its namespace, ``/`` and its name."""
 
     opened_at: str  # RFC 3339
     services: tuple[str, ...]
     endings: Mapping[str, ServiceEnding] = field(default_factory=dict)
-    begun: Begun | None = None
+    begun: str = ""  # the service whose command runs, or ran when it was killed
+    earlier: tuple[str, ...] = ()  # its operations that had ended before
 
     @property
     def pending(self) -> tuple[str, ...]:
@@ -71,14 +64,9 @@ class ServiceSequence(Record):
         )
 
     @property
-    def failed(self) -> str:
-        """The first service whose command ended with another exit code than 0; empty where none did."""
-        return next((name for name in self.services if self._code(name)), "")
-
-    @property
     def code(self) -> int:
-        """Exit code of the first service that failed."""
-        return self._code(self.failed)
+        """Exit code of the first service that failed; 0 where none did."""
+        return next(filter(None, map(self._code, self.services)), 0)
 
     @property
     def is_stopped(self) -> bool:
@@ -97,21 +85,21 @@ class ServiceSequence(Record):
     def with_begun(self, session: Session) -> ServiceSequence:
         """The sequence in which the command for a service begins."""
         earlier = tuple(operation.id for operation in _ended(session))
-        return replace(self, begun=Begun(service_name(session), earlier))
+        return replace(self, begun=service_name(session), earlier=earlier)
 
     def with_ending(self, name: str, ending: ServiceEnding) -> ServiceSequence:
         """The sequence in which the command for a service ended."""
-        return replace(self, endings={**self.endings, name: ending}, begun=None)
+        return replace(self, endings={**self.endings, name: ending}, begun="")
 
     def ending_of_killed(self, verb: str, session: Session) -> ServiceEnding | None:
         """How the operation of a killed command ended, which the command had no time to record; None where it opened
         none, or is to continue."""
-        begun = self.begun
-        if begun is None or begun.service != service_name(session):
+        if self.begun != service_name(session):
             return None
         for operation in _ended(session):
-            own = operation.who == who() and operation.plan.kind.value == verb
-            if own and operation.id not in begun.earlier and operation.ending is not None:
+            plan = operation.plan
+            own = operation.who == who() and plan.kind.value == verb and not plan.rollback.automatic
+            if own and operation.id not in self.earlier and operation.ending is not None:
                 return ServiceEnding(operation.ending.value, _CODES.get(operation.ending, 0))
         return None
 

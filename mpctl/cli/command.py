@@ -149,10 +149,10 @@ def command(
             ctx = click.get_current_context()
             arguments = [configure(ctx, values)] if shared else []
             if many and (choice := _choice(values)).services:
-                return load("many:run_each")(ctx, values, choice, one)
-            return one(*arguments, **values)
+                return load("many:run_each")(ctx, values, choice, run_single)
+            return run_single(*arguments, **values)
 
-        def one(*arguments: Any, **values: Any) -> Any:
+        def run_single(*arguments: Any, **values: Any) -> Any:
             for request in requests:
                 values["request"] = read_request(request, values)
             return function(*arguments, **values)

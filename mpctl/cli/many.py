@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import copy
 from datetime import UTC, datetime
@@ -31,6 +31,8 @@ from mpctl.json_types import Json
 
 # Options that name one service, one server or one file.
 _FOR_ONE = ("file", "cell", "url", "candidate", "run_file", "bundle")
+# Options that are changed to get over a failure: the command stays the same one.
+_REPAIRS = ("ready_timeout_s", "accept_downtime", "force")
 _WORDS = {
     0: "done",
     3: "conflict",
@@ -43,17 +45,17 @@ _WORDS = {
 
 
 def run_each(
-    ctx: click.Context, values: dict[str, Any], choice: Choice, one: Callable[..., Any]
+    ctx: click.Context, values: dict[str, Any], choice: Choice, run_single: Callable[..., Any]
 ) -> int:
     """Run a command for the chosen services, one after another, and print a table of what became of each. Returns the
-    exit code of the first service that failed. ``one``: the command for one service.
+    exit code of the first service that failed. ``run_single``: the command for one service.
 
     Raises:
         InputError: an option is for one service, or no service is chosen.
         Cancelled: the user declined.
         Conflict: the same command runs in another process.
     """
-    services = _Services(ctx, values, choice, one)
+    services = _Services(ctx, values, choice, run_single)
     with services.file.locked() if services.file else nullcontext():
         return services.run()
 
@@ -66,11 +68,16 @@ class _Services:
         ctx: click.Context,
         values: dict[str, Any],
         choice: Choice,
-        one: Callable[..., Any],
+        run_single: Callable[..., Any],
     ) -> None:
         options = {str(option.name): option for option in ctx.command.params}
         self._context: CliContext = ctx.obj
-        self._verb, self._values, self._choice, self._one = path_of(ctx)[0], values, choice, one
+        self._verb, self._values, self._choice, self._run_single = (
+            path_of(ctx)[0],
+            values,
+            choice,
+            run_single,
+        )
         self._argument = "service" if "service" in options else "name"
         require_no_name(values[self._argument], selector=choice.selector, every=choice.every)
         for name in _FOR_ONE:
@@ -112,15 +119,11 @@ class _Services:
                 break
         return self._conclude(sequence)
 
-    def _open(self, *, listed: bool = False) -> list[Session]:
-        place, terminal, labels = (
-            self._context.place,
-            self._context.terminal,
-            self._choice.selector,
+    def _open(self, *, listed: bool = False) -> Sequence[Session]:
+        context, labels = self._context, self._choice.selector
+        return open_sessions(
+            context.place, context.terminal, None, everywhere=False, labels=labels, listed=listed
         )
-        return [
-            *open_sessions(place, terminal, None, everywhere=False, labels=labels, listed=listed)
-        ]
 
     def _identity(self) -> str:
         """What the same command has in common: its options, the cluster and the namespace, but not the services, of
@@ -129,7 +132,8 @@ class _Services:
         # Without -n, the services of this machine are those of all namespaces.
         namespace = session.namespace if place.platform == "kubernetes" else place.namespace
         cluster = (session.place, place.kubeconfig, os.environ.get("KUBECONFIG"), namespace)
-        return repr((self._verb, self._values, self._choice[:2], cluster))
+        options = {k: v for k, v in self._values.items() if k not in _REPAIRS}
+        return repr((self._verb, options, self._choice[:2], cluster))
 
     def _read(self) -> ServiceSequence:
         """The unfinished sequence of the same command, or a new one."""
@@ -172,7 +176,7 @@ class _Services:
             nonlocal interrupted
             try:
                 values = self._values | {self._argument: session.name}
-                return self._one(context, **values) or 0
+                return self._run_single(context, **values) or 0
             except (Cancelled, KeyboardInterrupt, click.Abort, EOFError):
                 interrupted = True
                 raise
@@ -194,7 +198,8 @@ class _Services:
         """The context of the call for one service: it agrees to every question, and a result that is no table
         is printed with those of the others."""
         whole = self._context
-        chosen = without_options(whole.arguments, ("-l", "--selector"))
+        elsewhere = ("-l", "--selector", "-n", "--namespace")
+        chosen = without_options(whole.arguments, elsewhere)
         words = [word for word in chosen if word not in ("--all", "--keep-going")]
         alone = CliContext(whole.program, [*words, session.name, "-n", session.namespace])
         alone.debug, alone.output, alone.shared = whole.debug, whole.output, whole.shared
@@ -215,8 +220,8 @@ class _Services:
             done = f"{len(sequence.services) - count} of {len(sequence.services)} services are done"
             terminal.note(f"{done}, as {self.file.path} records; delete it to start again")
             stopped = sequence.is_stopped and not interrupted and not self._choice.keep_going
-            more = ("--keep-going",) if stopped else ()
-            terminal.next_command(context.line(*more), "continues with the others")
+            options = ("--keep-going",) if stopped else ()
+            terminal.next_command(context.line(*options), "continues with the others")
         return Cancelled.exit_code if interrupted else sequence.code
 
     def _print(self, sequence: ServiceSequence, interrupted: str) -> None:

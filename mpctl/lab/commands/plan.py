@@ -11,7 +11,7 @@ from mpctl.cli.context import CliContext, Conclusion
 from mpctl.cli.printer import columns, page, page_width
 from mpctl.cli.terminal import Terminal
 from mpctl.json_types import JsonView
-from mpctl.lab.plan_tables import page_of, plan_markdown, plan_text, summary_rows
+from mpctl.lab.plan_tables import band, page_of, plan_markdown, plan_text
 from mpctl.lab.requests import PlanRequest
 
 _SILENT_S = 5.0
@@ -100,9 +100,10 @@ def plan(
 
 def _conclusion(record: JsonView) -> Conclusion:
     """The best method with its ratio at the lowest concurrency."""
-    rows = summary_rows(record)[1:] if "methods" in record else []
-    figures = [f"{name.partition(' ')[2]}: {ratio}" for name, _draft, ratio, *_ in rows]
-    return Conclusion("predicted", next(iter(figures), ""))
+    best = next((method for method in record.get("methods", ()) if method.get("best")), None)
+    if best is None:
+        return Conclusion("no figure")
+    return Conclusion("predicted", f"{best['method']}: {band(best['best'][0]['throughputRatio'])}")
 
 
 def _progress(terminal: Terminal) -> Callable[[str], None]:

@@ -7,6 +7,7 @@ import pytest
 from session import MemorySession
 from world import Crash
 
+from mpctl.errors import Undecided
 from mpctl.manifest import load_one
 from mpctl.methods import from_config
 from mpctl.platform.state_files import try_lock
@@ -82,12 +83,12 @@ def up(monkeypatch):
 def run(cli):
     """Run a command for all services, and answer every question with yes."""
 
-    def one(verb, *words):
+    def command(verb, *words):
         asks = ("--yes",) if verb in ("rollout", "rollback") else ()
         spec = (*QUICK, "--spec", "ngram") if verb == "rollout" else ()
         return cli(verb, "--all", *spec, *words, *asks)
 
-    return one
+    return command
 
 
 def results(done):
@@ -299,3 +300,33 @@ def test_a_file_for_the_signed_verdict_is_of_one_service(cli, up, run):
     up(a=FAST)
     cli.env(MPCTL_BUNDLE="verdict.intoto.jsonl")
     assert "MPCTL_BUNDLE: is for one service, not for several" in run("rollout").err
+
+
+def test_plan_predicts_for_each_and_records_nothing(cli, up):
+    services = up(a=FAST, b=FAST)
+    done = cli("plan", "--all", "--spec", "ngram", "--gpu", "L4")
+    assert (done.code, services.taken(), files(cli)) == (0, "ab", [])
+    assert results(done) == dict.fromkeys("ab", "no figure")
+
+
+def test_bench_measures_each_under_its_name(cli, up, monkeypatch):
+    services = up(a=FAST, b=FAST)
+    requests = []
+
+    def bench(place, console, request):
+        requests.append((place.namespace, request.service, request.measurement.rounds))
+        raise Undecided("measured too little")
+
+    monkeypatch.setattr("mpctl.app.bench.measure.bench", bench)
+    done = cli("bench", "--all", "--repeats", "9", "--keep-going")
+    assert requests == [("chat", "a", 9), ("chat", "b", 9)]
+    assert (done.code, results(done)) == (6, dict.fromkeys("ab", "undecided"))
+    assert services.serves() == ""
+
+
+def test_status_and_watch_take_the_same_options(cli, up):
+    up(a=FAST, b=FAST)
+    assert [line.split()[1] for line in cli("status", "--all").out.splitlines()[1:]] == ["a", "b"]
+    refused = cli("status", "-l", "team=chat")
+    assert "--selector: services of this machine have no labels" in refused.err
+    assert "--selector: services of this machine" in cli("watch", "-l", "a=b", "--once").err
