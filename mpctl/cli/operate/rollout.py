@@ -35,7 +35,7 @@ def rollout(
     \b
     Examples:
       mpctl rollout qwen --spec ngram --dry-run=client  check, change nothing
-      mpctl rollout qwen --spec ngram --set num_speculative_tokens=3
+      mpctl rollout -l team=search --spec ngram --set num_speculative_tokens=3
       mpctl rollout qwen --spec ngram --prompts log.jsonl --concurrency 1,8
       mpctl rollout qwen -n ml --spec eagle3 --draft ORG/HEAD --users-share 5
 
@@ -59,6 +59,7 @@ def rollback(context: CliContext, /, name: str | None, request: RollbackRequest)
       mpctl rollback                          undo the last change of the only service
       mpctl rollback qwen --to-revision 1
       mpctl rollback --dry-run=client         what would be restored
+      mpctl rollback -l team=search           several services, one after another
       mpctl rollback qwen --exact             every byte, also what others changed since
 
     An unfinished rollout is undone; otherwise the service goes back to the revision before, or to the one named. What
