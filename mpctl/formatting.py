@@ -10,6 +10,7 @@ import math
 from mpctl.stats.confidence import Interval
 
 UNKNOWN = "?"
+_IN_SECONDS = 120.0  # and more are shown in minutes
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -70,6 +71,11 @@ def duration(seconds: float | None) -> str:
                 else f"{seconds / size:,.0f} {name}"
             )
     return f"{seconds:.0f} s"
+
+
+def time_taken(seconds: float) -> str:
+    """Return a time that was measured: ``94 s``, and from two minutes on as :func:`duration`."""
+    return f"{seconds:.0f} s" if seconds < _IN_SECONDS else duration(seconds)
 
 
 def in_unit(value: float | None, unit: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from mpctl.rollout.ports import Progress, RoundProgress
+from mpctl.rollout.ports import PhaseProgress, Progress, RoundProgress
 
 
 class Console(Progress, Protocol):
@@ -41,6 +41,9 @@ class Unattended:
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
+
+    def phases(self, phases: Sequence[PhaseProgress]) -> None:
+        """Steps are reported."""
 
     def step(self, name: str, detail: str) -> None:
         """Report a step."""

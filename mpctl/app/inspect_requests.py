@@ -43,7 +43,8 @@ class DiffRequest:
 
 @dataclass(frozen=True)
 class MethodRequest:
-    """A method whose setting is printed; without one the methods are listed."""
+    """A method whose setting is printed, or ``known-bad``: the combinations that fail; without it the methods are
+    listed."""
 
     method: str = ""
     draft: str | None = option(
@@ -51,9 +52,6 @@ class MethodRequest:
     )
     settings: tuple[str, ...] = option(
         "--set", multiple=True, metavar="KEY=VALUE", help="Setting of METHOD; repeatable."
-    )
-    lists_known_bad: bool = option(
-        "--known-bad", type=bool, help="List the combinations that are known to fail, by release."
     )
 
 
@@ -106,6 +104,7 @@ class ReportRequest(RunRequest):
     output_file: str | None = option(
         "--output-file", type=File, help="File to write (default: standard output)."
     )
+    opens: bool = option("--open", type=bool, help="Write an HTML page and open it in a browser.")
     force: bool = option("--force", type=bool, help="Overwrite a file that is not a report.")
     signing: SigningRequest = group(SigningRequest)
     policy_file: str | None = option(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
 
@@ -17,9 +17,15 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def stoppable() -> Iterator[None]:
-    """A block in which a first Ctrl-C raises KeyboardInterrupt and a second one ends the process."""
-    before = {number: signal.signal(number, _first) for number in _SIGNALS}
+def stoppable(leave_screen: Callable[[], None]) -> Iterator[None]:
+    """A block in which a first Ctrl-C raises KeyboardInterrupt and a second one ends the process. ``leave_screen``:
+    called first, so that nothing is redrawn over the message."""
+
+    def first(number: int, frame: object) -> NoReturn:
+        leave_screen()
+        _first(number, frame)
+
+    before = {number: signal.signal(number, first) for number in _SIGNALS}
     try:
         yield
     finally:

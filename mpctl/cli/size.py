@@ -37,6 +37,14 @@ def width_of(stream: TextIO) -> int | None:
     return width() if stream.isatty() else None
 
 
+def shortened(text: str, columns: int) -> str:
+    """The text cut to a width at a word, with an ellipsis."""
+    if len(text) <= columns:
+        return text
+    cut = text[: columns - 1]
+    return f"{cut.rpartition(' ')[0] or cut}".rstrip(";,:") + "…"
+
+
 def folded_command(command: str, columns: int, indent: str = "  ") -> str:
     """A command of the shell, continued with a backslash where it is wider than ``columns``."""
     lines, line = [], ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,14 +16,16 @@ import click
 
 from mpctl import safe_text
 from mpctl.cli.printer import wrapped
-from mpctl.cli.size import folded_command, height, width, width_of
+from mpctl.cli.size import folded_command, height, shortened, width, width_of
 from mpctl.errors import Cancelled, InputError, MpctlError
 
 if TYPE_CHECKING:
-    from mpctl.rollout.ports import RoundProgress
+    from mpctl.cli.live_screen import OperationView
+    from mpctl.rollout.ports import PhaseProgress, RoundProgress
 
 _REDRAW_S = 0.2
 _HEAD = 16  # columns of a step's name
+_MARK_COLORS = {"ok": "green", "> ": "cyan", "NO": "red"}
 _ALTERNATE, _NORMAL = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 
 
@@ -56,6 +58,8 @@ class Terminal:
         self._round = ""
         self._open_line = False
         self._last_draw = 0.0
+        self._view: OperationView | None = None  # of the operation that is shown in several lines
+        self._drawn: tuple[str, ...] = ()  # lines above the cursor that the next ones replace
 
     @classmethod
     def of_environment(cls, color: str = "auto", **settings: Any) -> Terminal:
@@ -117,6 +121,15 @@ class Terminal:
             self.out.buffer.write(text.encode())
             self.out.buffer.flush()
 
+    def browse(self, address: str) -> bool:
+        """Open a page in a browser; False where there is none."""
+        import webbrowser
+
+        try:
+            return webbrowser.open(address)
+        except webbrowser.Error:
+            return False
+
     @contextmanager
     def screen(self) -> Iterator[Callable[[str], None]]:
         """A function that shows a text in place of the last one: on the alternate screen of a terminal, whose last
@@ -148,6 +161,21 @@ class Terminal:
 
     # Everything else
 
+    def phases(self, phases: Sequence[PhaseProgress]) -> None:
+        """Show the phases of an operation on a terminal, in lines that are redrawn and stay when it ended; elsewhere
+        its steps are lines."""
+        if self.quiet or not self.live:
+            return
+        from mpctl.cli.live_screen import OperationView
+
+        if self._view is None or not self._view.has(phases):
+            self._finish_line()
+            self._view = OperationView()
+        self._view = self._view.continued(phases, time.monotonic())
+        self._draw_view()
+        if not self._view.running:
+            self._leave_view()
+
     def step(self, name: str, detail: str) -> None:
         """Show that a step of a longer work begins, or that the same step continues."""
         if name == self._step:
@@ -157,6 +185,10 @@ class Terminal:
         detail = safe_text.lines(detail)
         self._last_draw = 0.0
         if self.quiet:
+            return
+        if self._view is not None:
+            self._view = self._view.at(detail)
+            self._draw_view()
             return
         self._finish_line()
         if self.live:
@@ -172,7 +204,13 @@ class Terminal:
         if not self.live:
             if self.verbose:
                 self._say(detail, " " * _HEAD)
-        elif time.monotonic() - self._last_draw >= _REDRAW_S:
+            return
+        due = time.monotonic() - self._last_draw >= _REDRAW_S
+        if self._view is not None:
+            self._view = self._view.at(detail)
+            if due:
+                self._draw_view()
+        elif due:
             self._last_draw = time.monotonic()
             self._draw(f"{self._round}; {detail}" if self._round else detail)
 
@@ -183,9 +221,15 @@ class Terminal:
             self._say(safe_text.lines(body), f"{head} " if head else "", color)
 
     def round(self, progress: RoundProgress) -> None:
-        """Show the round that ended, the time and the intervals so far: one line that is redrawn on a terminal, a line
-        per round elsewhere."""
+        """Show the round that ended, the time and the intervals so far: below its phase on a terminal, or on one line
+        that is redrawn; a line per round elsewhere."""
         if self.quiet:
+            return
+        from mpctl.cli.live_screen import round_line
+
+        if self._view is not None:
+            self._view = self._view.with_round(progress)
+            self._draw_view()
             return
         self._round = round_line(progress)
         if self.live and len(self._round) > width() - _HEAD - 1:
@@ -212,6 +256,7 @@ class Terminal:
 
     def error(self, message: str, hint: str | None) -> None:
         """Show an error and what to do next."""
+        self._leave_view()
         self._say(safe_text.lines(message), "error: ", "red")
         if hint:
             self._say(safe_text.lines(hint), "hint: ", "cyan")
@@ -221,6 +266,11 @@ class Terminal:
         self._write_lines(safe_text.document(text))
 
     def _write_lines(self, text: str) -> None:
+        """Write lines that stay, above the phases of an operation that runs."""
+        if self._view is not None:
+            self._tell(self._erase() + text + "\n")
+            self._draw_view()
+            return
         self._finish_line()
         self._tell(text + "\n")
 
@@ -265,7 +315,7 @@ class Terminal:
         """A block in which a first Ctrl-C raises KeyboardInterrupt and a second one ends the process."""
         from mpctl.cli.interrupt import stoppable
 
-        return stoppable()
+        return stoppable(self._leave_view)
 
     def _say(self, text: str, head: str = "", color: str = "") -> None:
         """Write a text behind its head, wrapped to the terminal; the lines after the first are indented."""
@@ -283,7 +333,32 @@ class Terminal:
         self._tell(f"\r\033[K{head}{shortened(detail, width() - _HEAD - 1)}")
         self._open_line = True
 
+    def _draw_view(self) -> None:
+        """Draw the running operation in place of the lines before; as many lines as the terminal is high."""
+        if self._view is None:
+            return
+        self._last_draw = time.monotonic()
+        lines = tuple(self._view.lines(self._last_draw, width() - 1))[: max(height() - 1, 1)]
+        painted = (
+            self._paint(line[:2], _MARK_COLORS.get(line[:2], "")) + line[2:] for line in lines
+        )
+        self._tell(self._erase() + "\n".join(painted) + "\n")
+        self._drawn = lines
+
+    def _erase(self) -> str:
+        """The control characters that erase the drawn lines. On a terminal that became too narrow for them, they stay:
+        some terminals have wrapped them, others cut them, so their first row is unknown."""
+        drawn, self._drawn = self._drawn, ()
+        if not drawn or any(len(line) >= width() for line in drawn):
+            return ""
+        return f"\033[{len(drawn)}A\r\033[J"
+
+    def _leave_view(self) -> None:
+        """Leave the lines of the operation on the screen as they are."""
+        self._view, self._drawn = None, ()
+
     def _finish_line(self) -> None:
+        self._drawn = ()
         if self._open_line:
             self._tell("\n")
             self._open_line = False
@@ -322,36 +397,6 @@ class Terminal:
 
     def _paint(self, text: str, color: str) -> str:
         return click.style(text, fg=color) if self.color and color and text else text
-
-
-def round_line(progress: RoundProgress, *, short: bool = False) -> str:
-    """``round 9 of at most 12, 40 s spent, at most 13 s left: throughput ratio 1.31x (1.20 to 1.45); open: TTFT``;
-    short, with the first figure alone: ``9/12, at most 13 s left: throughput 1.31x (1.20 to 1.45); open: TTFT``."""
-    from mpctl.formatting import duration
-
-    remaining = f"at most {duration(progress.remaining_s)} left"
-    if short:
-        head = f"{progress.number}/{progress.at_most}, {remaining}"
-    else:
-        number, spent = (
-            f"round {progress.number} of at most {progress.at_most}",
-            duration(progress.elapsed_s),
-        )
-        head = f"{number}, {spent} spent, {remaining}"
-    figures = ", ".join(
-        f"{name.removesuffix(' ratio') if short else name} {estimate} ({interval})"
-        for name, estimate, interval in progress.figures[: 1 if short else None]
-    )
-    line = f"{head}: {figures}" if figures else head
-    return f"{line}; open: {', '.join(progress.open)}" if progress.open else line
-
-
-def shortened(text: str, columns: int) -> str:
-    """The text cut to a width at a word, with an ellipsis."""
-    if len(text) <= columns:
-        return text
-    cut = text[: columns - 1]
-    return f"{cut.rpartition(' ')[0] or cut}".rstrip(";,:") + "…"
 
 
 def drop(stream: TextIO) -> None:

@@ -267,7 +267,7 @@ def check_known_bad(facts: ClusterFacts) -> Iterator[Symptom]:
             yield Symptom(
                 "known-bad", "warn", workload.title,
                 f"its speculation may fail, depending on requests or on a release nobody has checked: {listed}",
-                f"'{commands.line('methods', '--known-bad', '-o', 'json')}' has the effect and the thread of each",
+                f"'{commands.line('methods', 'known-bad', '-o', 'json')}' has the effect and the thread of each",
                 possible[0].source.rpartition("; ")[2],
             )  # fmt: skip
 

@@ -12,6 +12,8 @@ the new, never half.
         operations/      measurements and workloads, by operation
         arms/<id>.log    what the engine said
         supervisor.log
+    $XDG_STATE_HOME/mpctl/reports/<namespace>/<name>/
+        <rollout>.md     the report on a rollout, on any platform; .html once it was opened
 """
 
 from __future__ import annotations
@@ -55,6 +57,16 @@ def service_dir(namespace: str, name: str) -> Path:
     for folder in (root / "local", path.parent, path):
         _require_own(folder)
     return path
+
+
+def report_file(service: str, run: str, extension: str) -> Path:
+    """The file for the report on a measurement. ``service``: NAMESPACE/NAME, or empty for none.
+
+    Raises:
+        InputError: a name would lead elsewhere.
+    """
+    folders = map(part_of_path, filter(None, service.split("/")))
+    return state_root().joinpath("reports", *folders, part_of_path(run) + extension)
 
 
 def part_of_path(name: str) -> str:

@@ -16,6 +16,7 @@ from mpctl.json_types import Json
 from mpctl.records import encode
 from mpctl.report.values import CellReport, Deciding, Report
 from mpctl.rollout.operation import Operation
+from mpctl.rollout.phases import phase_seconds
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.steps.confirm import Confirmation
 
@@ -75,7 +76,7 @@ def operation_record(
     cells: Sequence[Comparison] = (),
     deciding: Deciding | None = None,
 ) -> Json:
-    """Return an operation with its ending, verdict and measurement."""
+    """Return an operation with its ending, verdict, measurement and the seconds of its phases."""
     plan = operation.plan
     return {
         "metadata": {"name": operation.id, "openedAt": operation.opened_at, "by": operation.who},
@@ -85,6 +86,7 @@ def operation_record(
             "detail": operation.detail,
             "steps": list(operation.done),
             "step": operation.begun or None,
+            "phaseSeconds": _rounded(phase_seconds(operation)),
             "secondStart": _rounded(_json(operation.result("confirm", Confirmation))),
             **measurement_record(cells, verdict, deciding),
         },

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
@@ -76,6 +77,8 @@ class Operation:
     ending: Ending | None = None
     closed_at: str = ""
     detail: str = ""  # the reason for the ending
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by step; "" after the last one
+    recorded_at: str = ""  # of the last entry
 
     def result(self, step: str, kind: type[_Result]) -> _Result | None:
         """The result of a finished step; None while it is not finished.
@@ -122,6 +125,12 @@ class Operation:
 
     def with_entry(self, entry: Entry) -> Operation:
         """The operation after one more entry."""
+        step = "" if self.failure else self.begun
+        spent = self.seconds.get(step, 0.0) + _seconds_between(self.recorded_at, entry.at)
+        timed = replace(self, seconds={**self.seconds, step: spent}, recorded_at=entry.at)
+        return timed._after(entry)
+
+    def _after(self, entry: Entry) -> Operation:
         match entry.event:
             case Event.BEGUN:
                 return replace(self, begun=entry.step)
@@ -152,8 +161,19 @@ def operation_opened_by(entry: Entry) -> Operation:
     """The operation that an OPENED entry begins."""
     plan = Plan.from_record(entry.data["plan"])
     return Operation(
-        id=entry.operation, plan=plan, opened_at=entry.at, who=entry.who, begun=entry.then
+        id=entry.operation,
+        plan=plan,
+        opened_at=entry.at,
+        who=entry.who,
+        begun=entry.then,
+        recorded_at=entry.at,
     )
+
+
+def _seconds_between(before: str, after: str) -> float:
+    """Seconds between two entries of the ledger; 0 where the clock was set back meanwhile."""
+    passed = datetime.fromisoformat(after) - datetime.fromisoformat(before)
+    return max(passed.total_seconds(), 0.0)
 
 
 def withdrawn(every: Iterable[Operation]) -> frozenset[str]:

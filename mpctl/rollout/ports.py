@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from mpctl import commands
@@ -548,7 +548,8 @@ class RoundProgress:
 
     ``elapsed_s`` counts the time in blocks, so it continues after a crash; ``remaining_s`` is at most that long at the
     present pace. ``figures``: name, estimate and confidence interval of each figure so far, empty while only one arm
-    was measured. ``open``: the rules that an interim analysis could not decide.
+    was measured. ``open``: the rules that an interim analysis could not decide. ``users``: the users' requests so far,
+    in words; empty where none are measured.
     """
 
     number: int
@@ -557,10 +558,35 @@ class RoundProgress:
     remaining_s: float
     figures: tuple[tuple[str, str, str], ...] = ()
     open: tuple[str, ...] = ()
+    users: str = ""
+
+
+class PhaseState(Enum):
+    """The state of a phase of an operation."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    OMITTED = "omitted"
+
+
+@dataclass(frozen=True)
+class PhaseProgress:
+    """A phase of an operation in users' words, such as ``answers``. ``expected_s``: what it took in earlier operations
+    of the service; None without one."""
+
+    name: str
+    state: PhaseState
+    spent_s: float = 0.0
+    expected_s: float | None = None
 
 
 class Progress(Protocol):
     """Reports what happens, while it happens."""
+
+    def phases(self, phases: Sequence[PhaseProgress]) -> None:
+        """Report the phases of an operation, whenever one of its steps begins; when it ended, none is running."""
 
     def step(self, name: str, detail: str) -> None:
         """Report that a step begins."""

@@ -17,6 +17,7 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.decide import replacing_rollback
 from mpctl.rollout.journal import Journal
 from mpctl.rollout.operation import RESIZED, Ending, Operation, ResizeResult, StepResult
+from mpctl.rollout.phases import expected_seconds, phases_of
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.restore import is_own_text, with_live_changes
 from mpctl.rollout.sequences import Step, sequence
@@ -120,6 +121,7 @@ def _run_change(context: Context, journal: Journal, operation: Operation) -> Ope
             repeated = error.hint is None or error.hint in error.message
             reason = error.message if repeated else f"{error.message}; {error.hint}"
             operation = journal.fail(operation.id, reason)
+            _show_phases(context, journal, operation)
     ending, detail = _ending(operation)
     if ending in (Ending.PROMOTED, Ending.RESTARTED) or "record" not in operation.done:
         return journal.close(
@@ -137,12 +139,13 @@ def _run_change(context: Context, journal: Journal, operation: Operation) -> Ope
 
 def _run_steps(context: Context, journal: Journal, operation: Operation) -> Operation:
     """Carry out the steps that are not done yet; those after a verdict that rejects are left out."""
-    steps = sequence(operation.plan, replaces_pods=context.platform.replaces_pods_itself)
+    steps = _steps(context, operation)
     pending = [step for step in steps if step.name not in operation.done]
     for step, following in zip_longest(pending, pending[1:]):
         if _rejected(operation):
             break
         operation = journal.begin(operation, step.name)
+        _show_phases(context, journal, operation)
         result = _act(step, context, operation)
         is_last = _rejected(
             replace(operation, done={**operation.done, step.name: result.to_record()})
@@ -150,7 +153,22 @@ def _run_steps(context: Context, journal: Journal, operation: Operation) -> Oper
         with_next = not is_last and step.ends_together(following)
         then = "" if is_last or following is None else following.name
         operation = journal.done(operation, step.name, result, then=then, with_next=with_next)
+    _show_phases(context, journal, operation)
     return operation
+
+
+def _steps(context: Context, operation: Operation) -> tuple[Step, ...]:
+    return sequence(operation.plan, replaces_pods=context.platform.replaces_pods_itself)
+
+
+def _show_phases(context: Context, journal: Journal, operation: Operation) -> None:
+    """Show the phases of an operation with the times of earlier ones; a retirement is a single step."""
+    kind = operation.plan.kind
+    if kind is Kind.RETIRE:
+        return
+    steps = [step.name for step in _steps(context, operation)]
+    expected = expected_seconds(journal.operations(), kind)
+    context.progress.phases(phases_of(operation, steps, expected))
 
 
 def _act(step: Step, context: Context, operation: Operation) -> StepResult:

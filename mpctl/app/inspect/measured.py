@@ -102,6 +102,7 @@ class MeasuredReport:
 
     run: Run
     report: Report
+    service: str = ""  # NAMESPACE/NAME; empty for a measurement of none
 
     def markdown(self) -> str:
         """Return the report as a comment of a pull request."""
@@ -134,7 +135,7 @@ def report_on(
     report = build_report(
         source.run, analysis, verdict, service=source.service, price_per_hour=price_per_hour
     )
-    return MeasuredReport(source.run, report)
+    return MeasuredReport(source.run, report, source.service)
 
 
 def require_writable(path: Path, *, force: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from mpctl import annex, commands
 from mpctl.app.change.change import unified
@@ -13,10 +14,15 @@ from mpctl.gate.advice import MoreData, more_to_decide
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.rule import Outcome as GateOutcome
 from mpctl.gate.verdict import Verdict
+from mpctl.platform.state_files import report_file, write_text
+from mpctl.report import result_in_words
+from mpctl.report.build import build_report
+from mpctl.report.markdown import markdown_report
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import figures_of
 from mpctl.rollout.operation import Ending, Operation, operations
+from mpctl.rollout.phases import phase_seconds
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.restore import RestoredService, require_restored
 from mpctl.rollout.steps.measure import records_of, verdict_of
@@ -54,6 +60,7 @@ class OperationOutcome(commands.OnService):
         None  # what runs after a rollback, read from the live service
     )
     run: Run | None = None  # what was measured
+    analysis: Analysis | None = None  # of the run
     needed: MoreData | None = None  # what would probably decide an undecided verdict
 
     @classmethod
@@ -71,6 +78,15 @@ class OperationOutcome(commands.OnService):
         """The plan of the operation that ended."""
         assert self.operation is not None
         return self.operation.plan
+
+    @property
+    def in_words(self) -> str:
+        """The result of a rollout that was judged, in a few sentences; empty for any other operation."""
+        operation = self.operation
+        if operation is None or operation.ending is None or self.verdict is None:
+            return ""
+        seconds = phase_seconds(operation)
+        return result_in_words(self.verdict, self.cells, operation.ending, seconds)
 
     @property
     def error(self) -> MpctlError | None:
@@ -148,13 +164,34 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Opera
         cells, figures, verdict = analysis.cells, figures_of(analysis), verdict_of(operation)
         needed = more_to_decide(analysis, verdict) if verdict else None
         outcome = replace(
-            outcome, run=run, cells=cells, figures=figures, verdict=verdict, needed=needed
+            outcome,
+            run=run,
+            analysis=analysis,
+            cells=cells,
+            figures=figures,
+            verdict=verdict,
+            needed=needed,
         )
     if export := annex.find("export"):
         export(session, operation, outcome.verdict, outcome.cells)
     if operation.ending is Ending.ROLLED_BACK:
         return replace(outcome, restored=require_restored(context, operation))
     return outcome
+
+
+def write_report(outcome: OperationOutcome) -> Path | None:
+    """Write the report on a rollout that was judged to a file of this machine; None for any other operation.
+
+    Raises:
+        MpctlError, OSError: it cannot be written.
+    """
+    if outcome.run is None or outcome.analysis is None or outcome.verdict is None:
+        return None
+    service = f"{outcome.namespace}/{outcome.name}"
+    report = build_report(outcome.run, outcome.analysis, outcome.verdict, service=service)
+    path = report_file(service, outcome.run.id, ".md")
+    write_text(path, markdown_report(report))
+    return path
 
 
 def _undone_rollout(session: Session, operation: Operation) -> Operation:

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
     from mpctl.staging.catalogue import Draft
 
 _HEADER = ["DRAFT", "METHOD", "K", "SIZE", "EXPECTED TOKENS PER STEP", "LICENCE", "NEEDS"]
+_KNOWN_BAD = "known-bad"  # in place of a method
 
 
 @command(
-    "methods", click.Argument(["method"], required=False, metavar="[METHOD]"), MethodRequest, OUTPUT
+    "methods",
+    click.Argument(["method"], required=False, metavar="[METHOD|known-bad]"),
+    MethodRequest,
+    OUTPUT,
 )
 def methods(context: CliContext, /, request: MethodRequest) -> None:
     """List speculation methods, their requirements and defaults; with METHOD, print its setting.
@@ -36,20 +40,17 @@ def methods(context: CliContext, /, request: MethodRequest) -> None:
       mpctl methods
       mpctl methods eagle3 --draft org/head
       mpctl methods ngram --set num_speculative_tokens=3
-      mpctl methods --known-bad                combinations that fail, by release
+      mpctl methods known-bad                  combinations that fail, by release
     """
     from mpctl.app.inspect.methods import write_setting
 
-    if request.method and request.lists_known_bad:
-        raise InputError(
-            "cannot be combined with a METHOD", field="--known-bad", hint=commands.line("methods")
-        )
-    if request.method:
+    named = request.method if request.method != _KNOWN_BAD else ""
+    if named:
         setting = write_setting(request)
         context.emit(
             "MethodSetting",
             record=lambda: asdict(setting),
-            names=lambda: [request.method],
+            names=lambda: [named],
             table=lambda _wide: setting.text,
         )
         context.terminal.note(f"{setting.where} ({setting.source})")
@@ -58,7 +59,7 @@ def methods(context: CliContext, /, request: MethodRequest) -> None:
         if value:
             hint = commands.line("methods", "METHOD", "--draft", "org/head")
             raise InputError("needs a METHOD", field=flag, hint=hint)
-    if request.lists_known_bad:
+    if request.method:
         _emit_known_bad(context)
         return
     _emit_methods(context)

@@ -50,6 +50,7 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
 
     \b
     Examples:
+      mpctl report qwen --open
       mpctl report qwen --output-file report.html
       mpctl report qwen rollout-3 -o md
       mpctl report bench-1a2b3c4d-1.json.gz -o json
@@ -61,6 +62,9 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
     html is one page that opens offline, md is for pull requests; json and yaml have all figures. attestation is the
     verdict of a rollout as signed in-toto statements, which mpctl verify and cosign read.
     """
+    if request.opens:
+        _open_page(context, request, form)
+        return
     form = _choose_format(form, request.output_file)
     from mpctl.app.files import write_whole
     from mpctl.app.inspect.measured import make_report, require_writable
@@ -77,6 +81,30 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
         return
     write_whole(path, text.encode(), option="--output-file")  # a crash leaves the old or the new
     context.terminal.note(f"wrote {path}")
+
+
+def _open_page(context: CliContext, request: ReportRequest, form: str | None) -> None:
+    """Write a page and open it in a browser; where there is none, print its path."""
+    if form not in (None, "html") or request.output_file == "-":
+        raise InputError("opens an HTML page that is a file", field="--open", hint="leave out -o")
+    from mpctl.app.files import write_whole
+    from mpctl.app.inspect.measured import make_report, require_writable
+    from mpctl.platform.state_files import report_file, write_text
+
+    named = None if request.output_file is None else Path(request.output_file).absolute()
+    if named is not None:
+        require_writable(named, force=request.force)
+    measured = make_report(context.place, context.terminal, request)
+    page = render(measured, "html")
+    if named is None:
+        path = report_file(measured.service, measured.run.id, ".html")
+        write_text(path, page)
+    else:
+        path = named
+        write_whole(path, page.encode(), option="--output-file")
+    context.terminal.note(f"wrote {path}")
+    if not context.terminal.browse(path.as_uri()):
+        context.terminal.result(str(path))
 
 
 def render(measured: MeasuredReport, form: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpctl import formatting
-from mpctl.app.operate.outcome import OperationOutcome
+from mpctl.app.operate.outcome import OperationOutcome, write_report
 from mpctl.cli.context import CliContext, Conclusion
 from mpctl.cli.figures import comparison_tables, ratios_text, rules_table
-from mpctl.cli.printer import columns
+from mpctl.cli.printer import columns, paragraph
+from mpctl.errors import MpctlError
 from mpctl.gate.analysis import Comparison
 from mpctl.report import deciding, operation_record, plan_record
 from mpctl.report.values import Deciding
@@ -63,16 +64,29 @@ def conclude(context: CliContext, outcome: OperationOutcome) -> None:
             outcome, decision_hint, every_rule=wide or context.terminal.verbose > 0
         ),
     )
+    _note_report(context, outcome)
     if outcome.error is not None:
         raise outcome.error
     _conclude(context, outcome)
 
 
+def _note_report(context: CliContext, outcome: OperationOutcome) -> None:
+    """Write the report, and say where it is. The operation is done, so a report that cannot be written is a warning."""
+    try:
+        path = write_report(outcome)
+    except (MpctlError, OSError) as error:
+        context.terminal.warn(f"no report was written: {error}")
+        return
+    if path is not None:
+        page = outcome.command("report", "--open")
+        context.terminal.note(f"report: {path}; '{page}' shows it as a page")
+
+
 def outcome_text(
     outcome: OperationOutcome, decision_hint: Deciding | None = None, *, every_rule: bool
 ) -> str:
-    """Return the measured figures, the gate rules that did not pass (or every rule) and a summary; empty for an
-    operation that measures nothing."""
+    """Return the result in words, the measured figures, the gate rules that did not pass (or every rule) and a summary;
+    empty for an operation that measures nothing."""
     if outcome.plan.kind is not Kind.ROLLOUT or not outcome.plan.workload:
         return ""
     tables = comparison_tables(
@@ -80,6 +94,7 @@ def outcome_text(
     )
     parts = ["\n".join(tables).lstrip("\n")]
     if outcome.verdict is not None:
+        parts.insert(0, paragraph(outcome.in_words))
         parts.append(rules_table(outcome.verdict, every_rule=every_rule))
         rows = list(summary_rows(outcome))
         parts.append(

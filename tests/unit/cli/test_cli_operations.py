@@ -338,13 +338,16 @@ def ended(seconds):
 
 
 def test_a_promoted_rollout_ends_with_its_figures_and_five_lines():
-    table, summary = outcome_text(ended(0.05), every_rule=False).split("\n\n")
+    words, table, summary = outcome_text(ended(0.05), every_rule=False).split("\n\n")
+    assert words == "2.0x faster for one user at a time. Promoted."
     assert [line.split()[0] for line in table.splitlines()] == ["ARM", "baseline:", "candidate:"]
     assert summary == SUMMARY
 
 
 def test_a_rejected_rollout_names_the_rules_that_failed_and_says_that_nothing_changed():
-    lines = outcome_text(ended(0.3), every_rule=False).splitlines()
+    words, _, *lines = outcome_text(ended(0.3), every_rule=False).splitlines()
+    unchanged = "0.33x as fast for one user at a time. Rejected: the service is unchanged."
+    assert words == unchanged
     assert lines[3:5] == ["", "GATE                  REASON"]
     marks = [line.split("  ")[0] + line[15:20].strip() for line in lines[5:8]]
     assert marks == ["time per tokenNO", "TPOTNO", "E2ENO"]
@@ -359,7 +362,7 @@ def test_a_rejected_rollout_names_the_rules_that_failed_and_says_that_nothing_ch
 
 def test_every_rule_is_listed_when_asked_for():
     text = outcome_text(ended(0.05), every_rule=True)
-    _, rules, summary = text.split("\n\n")
+    _, _, rules, summary = text.split("\n\n")
     assert (rules.count("\n") > 10, summary) == (True, SUMMARY)
 
 

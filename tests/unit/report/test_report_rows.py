@@ -238,6 +238,7 @@ def test_the_record_of_an_operation():
         "detail": "",
         "steps": ["record", "start"],
         "step": "ready",
+        "phaseSeconds": {},
         "secondStart": None,
         "gate": None,
         "cells": [],

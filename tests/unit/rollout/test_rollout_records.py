@@ -215,6 +215,8 @@ def test_an_operation_is_what_its_entries_say():
             who="x",
             done={"record": {}},
             begun="start",
+            seconds={"": 0.0, "record": 0.0},
+            recorded_at="2026-01-01T12:30:15+00:00",
         ),
     )
     assert unfinished_operation(FOUR).id == "rollout-1"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -44,6 +44,7 @@ from mpctl.rollout.ports import (
     Live,
     LoadOrder,
     Phase,
+    PhaseProgress,
     PruneResult,
     RoundProgress,
     SentBlock,
@@ -476,6 +477,10 @@ class Silent:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.rounds: list[RoundProgress] = []
+        self.shown_phases: list[tuple[PhaseProgress, ...]] = []
+
+    def phases(self, phases: Sequence[PhaseProgress]) -> None:
+        self.shown_phases.append(tuple(phases))
 
     def step(self, name: str, detail: str) -> None:
         self.lines.append(f"{name}: {detail}")

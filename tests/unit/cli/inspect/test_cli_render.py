@@ -223,7 +223,7 @@ def test_a_combination_that_is_known_to_fail_prints_no_manifest_unless_ignored(
 
 
 def test_the_list_of_known_bad_combinations_has_a_thread_for_each(cli):
-    items = yaml.safe_load(cli("methods", "--known-bad", "-o", "json").out)["items"]
+    items = yaml.safe_load(cli("methods", "known-bad", "-o", "json").out)["items"]
     assert len(items) == 94 and all("#" in item["thread"] for item in items)
 
 
