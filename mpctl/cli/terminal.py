@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mpctl.rollout.ports import PhaseProgress, RoundProgress
 
 _REDRAW_S = 0.2
+_CLOCK_S = 1.0  # between two drawings of a running operation that reports nothing
 _HEAD = 16  # columns of a step's name
 _MARK_COLORS = {"ok": "green", "> ": "cyan", "NO": "red"}
 _ALTERNATE, _NORMAL = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
@@ -60,6 +62,8 @@ class Terminal:
         self._last_draw = 0.0
         self._view: OperationView | None = None  # of the operation that is shown in several lines
         self._drawn: tuple[str, ...] = ()  # lines above the cursor that the next ones replace
+        self._drawing = threading.RLock()
+        self._clock: threading.Thread | None = None
 
     @classmethod
     def of_environment(cls, color: str = "auto", **settings: Any) -> Terminal:
@@ -168,13 +172,17 @@ class Terminal:
             return
         from mpctl.cli.live_screen import OperationView
 
-        if self._view is None or not self._view.has(phases):
-            self._finish_line()
-            self._view = OperationView()
-        self._view = self._view.continued(phases, time.monotonic())
-        self._draw_view()
-        if not self._view.running:
-            self._leave_view()
+        with self._drawing:
+            if self._view is None or not self._view.has(phases):
+                self._finish_line()
+                self._view = OperationView()
+            self._view = self._view.continued(phases, time.monotonic())
+            self._draw_view()
+            if not self._view.running:
+                self._leave_view()
+        if self._view is not None and (self._clock is None or not self._clock.is_alive()):
+            self._clock = threading.Thread(target=self._keep_time, daemon=True)
+            self._clock.start()
 
     def step(self, name: str, detail: str) -> None:
         """Show that a step of a longer work begins, or that the same step continues."""
@@ -267,10 +275,11 @@ class Terminal:
 
     def _write_lines(self, text: str) -> None:
         """Write lines that stay, above the phases of an operation that runs."""
-        if self._view is not None:
-            self._tell(self._erase() + text + "\n")
-            self._draw_view()
-            return
+        with self._drawing:
+            if self._view is not None:
+                self._tell(self._erase() + text + "\n")
+                self._draw_view()
+                return
         self._finish_line()
         self._tell(text + "\n")
 
@@ -335,15 +344,22 @@ class Terminal:
 
     def _draw_view(self) -> None:
         """Draw the running operation in place of the lines before; as many lines as the terminal is high."""
-        if self._view is None:
-            return
-        self._last_draw = time.monotonic()
-        lines = tuple(self._view.lines(self._last_draw, width() - 1))[: max(height() - 1, 1)]
-        painted = (
-            self._paint(line[:2], _MARK_COLORS.get(line[:2], "")) + line[2:] for line in lines
-        )
-        self._tell(self._erase() + "\n".join(painted) + "\n")
-        self._drawn = lines
+        with self._drawing:
+            if self._view is None:
+                return
+            self._last_draw = time.monotonic()
+            lines = tuple(self._view.lines(self._last_draw, width() - 1))[: max(height() - 1, 1)]
+            painted = (
+                self._paint(line[:2], _MARK_COLORS.get(line[:2], "")) + line[2:] for line in lines
+            )
+            self._tell(self._erase() + "\n".join(painted) + "\n")
+            self._drawn = lines
+
+    def _keep_time(self) -> None:
+        """Draw the running operation every second, so that the time is right while nothing is reported."""
+        while self._view is not None:
+            time.sleep(_CLOCK_S)
+            self._draw_view()
 
     def _erase(self) -> str:
         """The control characters that erase the drawn lines. On a terminal that became too narrow for them, they stay:
@@ -355,10 +371,11 @@ class Terminal:
 
     def _leave_view(self) -> None:
         """Leave the lines of the operation on the screen as they are."""
-        self._view, self._drawn = None, ()
+        with self._drawing:
+            self._view, self._drawn = None, ()
 
     def _finish_line(self) -> None:
-        self._drawn = ()
+        self._leave_view()
         if self._open_line:
             self._tell("\n")
             self._open_line = False

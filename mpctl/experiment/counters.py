@@ -60,7 +60,9 @@ _LATENCY_BUCKET = f"{_LATENCY}_bucket"
 _FIELD_OF = {sample: field for field, sample in {**_PLAIN, **_READ_ONCE}.items()}
 _STARTED = "process_start_time_seconds"
 _YEAR_2100 = 4_102_444_800
-_NAMES = frozenset((*_FIELD_OF, _LATENCY_BUCKET, _PER_POSITION, _STARTED))
+_ENDED = "vllm:request_success_total"
+_UNFINISHED = ("abort", "error")  # the reasons of requests that ended without a whole answer
+_NAMES = frozenset((*_FIELD_OF, _LATENCY_BUCKET, _PER_POSITION, _STARTED, _ENDED))
 
 # vLLM 0.32 exports 70 of these series per data-parallel engine, with 2 or 3 labels and 100 characters each.
 _MOST_SERIES = 10_000
@@ -149,7 +151,8 @@ class Counters(_Counts):
     """A reading, summed over engines.
 
     ``started`` is process_start_time_seconds (Unix time), which tells a restart that a counter alone may hide.
-    ``running`` and ``waiting`` requests at this moment; ``latency_*``: of whole requests since the process started.
+    ``running`` and ``waiting`` requests at this moment; ``latency_*``: of whole requests since the process started;
+    ``unfinished``: requests since then that were aborted or failed.
     """
 
     prompt_tokens: float | None = None
@@ -159,6 +162,7 @@ class Counters(_Counts):
     latency_seconds: float | None = None
     latency_count: float | None = None
     latency_buckets: Buckets = ()
+    unfinished: float | None = None
     tokens_by_engine: tuple[float, ...] = field(
         default=(), compare=False
     )  # of which generation_tokens is the sum
@@ -199,6 +203,10 @@ class Counters(_Counts):
                 sums[name] = sums.get(name, 0.0) + _finite(sample.name, sample.value)
                 if name == "generation_tokens":
                     engines.append((sorted(sample.labels.items()), sample.value))
+            elif sample.name == _ENDED:
+                if sample.labels.get("finished_reason") in _UNFINISHED:
+                    value = _finite(sample.name, sample.value)
+                    sums["unfinished"] = sums.get("unfinished", 0.0) + value
             elif sample.name == _PER_POSITION:
                 position = sample.labels.get("position", "")
                 if not position.isdecimal():

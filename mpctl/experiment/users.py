@@ -258,6 +258,23 @@ class ArmsReading:
         return max(shortest, 10 * mean, *(c.latency_p99_s or 0.0 for c in every))
 
 
+def unfinished_between(
+    before: Mapping[str, Counters], after: Mapping[str, Counters]
+) -> float | None:
+    """Return how many requests were aborted or failed on pods between two readings; None where no engine counts them.
+    A pod that came or restarted counts from its start, one that went not at all."""
+    counted = []
+    for name, now in after.items():
+        if now.unfinished is None:
+            continue
+        earlier = before.get(name)
+        if earlier is None or earlier.started != now.started:
+            counted.append(now.unfinished)
+        else:
+            counted.append(now.unfinished - (earlier.unfinished or 0.0))
+    return math.fsum(counted) if counted else None
+
+
 @dataclass(frozen=True)
 class TrafficWindow:
     """Both arms over one window of time, the ``pods`` of the baseline together. ``batch``: the most requests that one

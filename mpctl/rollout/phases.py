@@ -21,14 +21,9 @@ _PHASES = {
     ),
     **dict.fromkeys(("bake", "retire-baked"), "bake"),
 }
+_NOT_RESTORED = (Ending.PROMOTED, Ending.RESTARTED)
 _RECENT = 5  # earlier operations whose times are expected again
-_AS_PLANNED = (
-    Ending.PROMOTED,
-    Ending.REJECTED,
-    Ending.UNDECIDED,
-    Ending.RESTARTED,
-    Ending.ROLLED_BACK,
-)
+_AS_PLANNED = (*_NOT_RESTORED, Ending.REJECTED, Ending.UNDECIDED, Ending.ROLLED_BACK)
 
 
 def phase_of(step: str, kind: Kind) -> str:
@@ -45,6 +40,8 @@ def phase_seconds(operation: Operation) -> dict[str, float]:
     """Return the seconds that an operation has spent in each phase, in the order of the phases."""
     seconds: dict[str, float] = {}
     for step, spent in operation.seconds.items():
+        if not step and operation.ending in _NOT_RESTORED:
+            continue  # between its last two entries
         phase = phase_of(step, operation.plan.kind)
         seconds[phase] = seconds.get(phase, 0.0) + spent
     return seconds

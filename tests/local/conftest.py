@@ -87,8 +87,17 @@ class Mpctl:
         return done
 
     def on_terminal(self, columns, *arguments, code=0, seconds=0, typed=None):
-        """What a terminal of that width shows: lines that are redrawn count as lines. ``seconds``: until Ctrl-C;
-        ``typed``: on its keyboard, which the program has only then, by the question it answers; "^C" is SIGINT."""
+        """What a terminal of that width shows: lines that are redrawn count as lines. ``seconds``, ``typed``: as for
+        :meth:`typed_out`."""
+        shown = self.typed_out(columns, *arguments, code=code, seconds=seconds, typed=typed)
+        text = (
+            re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", shown).replace("\r\n", "\n").replace("\r", "\n")
+        )
+        return text.splitlines()
+
+    def typed_out(self, columns, *arguments, code=0, seconds=0, typed=None):
+        """All that is written to a terminal of that width. ``seconds``: until Ctrl-C; ``typed``: on its keyboard, which
+        the program has only then, by the text it answers; "^C" is SIGINT, a number the terminal's new width."""
         reader, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         environment = {k: v for k, v in self.environment.items() if k not in ("COLUMNS", "CI")} | {
@@ -115,19 +124,17 @@ class Mpctl:
             shown += part
             for question in [text for text in answers if text.encode() in shown]:
                 answer = answers.pop(question)
-                if answer == "^C":
+                if isinstance(answer, int):
+                    size = struct.pack("HHHH", 40, answer, 0, 0)
+                    fcntl.ioctl(reader, termios.TIOCSWINSZ, size)
+                elif answer == "^C":
                     process.send_signal(signal.SIGINT)
                 else:
                     os.write(reader, answer.encode())
         os.close(reader)
-        text = (
-            re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", shown.decode())
-            .replace("\r\n", "\n")
-            .replace("\r", "\n")
-        )
-        ended = process.wait(60)
+        ended, text = process.wait(60), shown.decode()
         assert code is None or ended == code, text
-        return text.splitlines()
+        return text
 
     def json(self, *arguments):
         return json.loads(self(*arguments, "-o", "json").stdout)

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from mpctl import formatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters, Window
-from mpctl.experiment.users import ArmsReading, TrafficWindow, UsersTraffic, WindowCutter, between
+from mpctl.experiment.users import (
+    ArmsReading,
+    TrafficWindow,
+    UsersTraffic,
+    WindowCutter,
+    between,
+    unfinished_between,
+)
 from mpctl.gate.rule import Outcome
 from mpctl.gate.rules.users import is_decided, judge_traffic
 from mpctl.gate.users_traffic import (
@@ -57,6 +64,7 @@ class UsersWatch:
     cutter: WindowCutter | None = None
     windows: list[TrafficWindow] = field(default_factory=list)
     on_window: Callable[[], None] = lambda: None
+    _first: ArmsReading | None = None
     _last: ArmsReading | None = None
     _answered_at: float = 0.0
     _silent: bool = False
@@ -78,6 +86,7 @@ class UsersWatch:
         before, reading = self._last, self.read(candidate)
         self._last = reading
         if before is None:
+            self._first = reading
             self._answered_at = now
             return
         try:
@@ -91,6 +100,17 @@ class UsersWatch:
         if self.cutter is not None and (full := self.cutter.add(reading)) is not None:
             self.windows.append(full)
             self.on_window()
+
+    def unfinished(self, *, copies: bool) -> float | None:
+        """Return how many of the users' requests were aborted or failed since the first reading; None where it is
+        unknown. ``copies``: those on the candidate are not counted, since no user waits for them."""
+        first, last = self._first, self._last
+        if first is None or last is None:
+            return None
+        baseline = unfinished_between(first.baseline, last.baseline)
+        candidate = None if copies else unfinished_between(first.candidate, last.candidate)
+        counted = [number for number in (baseline, candidate) if number is not None]
+        return sum(counted) if counted else None
 
     def _note_silence(self, window: TrafficWindow, now: float) -> None:
         """Say once that no user asks."""
@@ -226,7 +246,11 @@ def collect(
         return replace(traffic, windows=tuple(watch.windows))
 
     def report_window() -> None:
-        context.progress.round(_progress(compare_traffic(now(), policy), traffic.planned))
+        figures, lost = (
+            compare_traffic(now(), policy),
+            watch.unfinished(copies=traffic.copies),
+        )
+        context.progress.round(_progress(figures, traffic.planned, lost))
         if len(watch.windows) % _WRITTEN_AT_ONCE == 0:
             keep(now())
 
@@ -278,9 +302,15 @@ def _send_users(
     return settle_s
 
 
-def _progress(figures: TrafficFigures, planned: int) -> RoundProgress:
+def _progress(figures: TrafficFigures, planned: int, lost: float | None) -> RoundProgress:
     remaining_s = (planned - figures.windows) * figures.seconds / figures.windows
-    progress = RoundProgress(figures.windows, planned, figures.seconds, remaining_s)
+    users = (
+        f"{formatting.count(figures.candidate_requests)} requests answered by the candidate, "
+        f"{formatting.count(figures.baseline_requests)} by the baseline"
+    )
+    if lost is not None:
+        users = f"{formatting.count(lost)} requests lost (aborted or failed); {users}"
+    progress = RoundProgress(figures.windows, planned, figures.seconds, remaining_s, users=users)
     ratio = figures.tpot_ratio  # which decides
     if ratio is None:
         return progress

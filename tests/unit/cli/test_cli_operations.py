@@ -1,5 +1,6 @@
 """argv -> request of rollout and rollback, and the whole output of rollout's end; no service is touched."""
 
+import json
 from dataclasses import replace
 
 import click
@@ -24,6 +25,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.operate.outcome import outcome_text
 from mpctl.cli.registry import every_command
 from mpctl.cli.settings_files import options_of
+from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.experiment.users import Placement
 from mpctl.manifest import redacted
 from mpctl.staging.modes import StagingFacts
@@ -364,6 +366,52 @@ def test_every_rule_is_listed_when_asked_for():
     text = outcome_text(ended(0.05), every_rule=True)
     _, _, rules, summary = text.split("\n\n")
     assert (rules.count("\n") > 10, summary) == (True, SUMMARY)
+
+
+@pytest.fixture
+def roll_out(cli, monkeypatch):
+    """Roll out by the command line, on a service in memory whose candidate takes ``seconds`` per request."""
+
+    def roll_out(*arguments, seconds=0.05):
+        session = MemorySession(seconds=seconds)
+        monkeypatch.setattr("mpctl.local.session.open_local", lambda *_, **_gone: session)
+        measurement = ("--requests", "5", "--repeats", "6")
+        return cli("rollout", "--spec", "ngram", *measurement, "--yes", *arguments)
+
+    return roll_out
+
+
+@pytest.mark.needs("local")
+@pytest.mark.parametrize(("seconds", "code", "word"), [(0.05, 0, "Promote"), (0.3, 5, "Reject")])
+def test_a_rollout_that_was_judged_ends_with_the_path_of_its_report(
+    cli, roll_out, seconds, code, word
+):
+    done = roll_out(seconds=seconds)
+    path = cli.state / "reports" / "chat" / "svc" / "rollout-1.md"
+    shows = f"report: {path}; 'mpctl report svc --open -n chat' shows it as a page"
+    assert done.code == code
+    assert shows in done.err.splitlines()
+    assert path.stat().st_mode & 0o077 == 0
+    report = path.read_text(encoding="utf-8")
+    assert report.startswith(f"<!-- mpctl report -->\n\n### {'✗' if code else '✓'} {word}")
+    prompts = built_in_prompts("edits")[0]
+    assert not any(str(prompt)[:60] in report for prompt in prompts)
+
+
+@pytest.mark.needs("local")
+def test_a_report_that_cannot_be_written_is_a_warning(cli, roll_out):
+    cli.state.mkdir()
+    (cli.state / "reports").write_text("a file where the folder should be")
+    done = roll_out()
+    assert done.code == 0
+    assert "warning: no report was written: " in done.err
+    assert "promoted: " in done.err and "report: /" not in done.err
+
+
+@pytest.mark.needs("local")
+def test_the_record_of_a_rollout_has_the_seconds_of_its_phases(roll_out):
+    status = json.loads(roll_out("-o", "json").out)["status"]
+    assert list(status["phaseSeconds"]) == ["engines", "answers", "rounds", "promotion"]
 
 
 @pytest.mark.needs("local")

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpctl.cli.live_screen import round_line
 from mpctl.cli.printer import Result, columns, document, page, render
-from mpctl.cli.terminal import Terminal, as_called, round_line
+from mpctl.cli.terminal import Terminal, as_called
 from mpctl.errors import Cancelled, InputError
 from mpctl.rollout.ports import RoundProgress
 

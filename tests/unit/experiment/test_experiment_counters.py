@@ -43,7 +43,17 @@ def test_a_speculating_engine_after_load():
         waiting=0.0,
         latency_seconds=22.28758668899536,
         latency_count=33.0,
+        unfinished=0.0,
     )
+
+
+def test_aborted_and_failed_requests_are_unfinished():
+    counts = {"stop": 9, "length": 8, "abort": 2, "error": 1, "repetition": 4}
+    lines = (
+        f'vllm:request_success_total{{finished_reason="{reason}"}} {count}'
+        for reason, count in counts.items()
+    )
+    assert Counters.parse("\n".join(lines) + "\n") == Counters(unfinished=3.0)
 
 
 def test_times_are_the_engines_own_means():
@@ -295,7 +305,7 @@ AFTER = replace(
     per_position=(5.0, 3.0),
 )
 SPECULATION = ("drafts", "draft_tokens", "accepted")
-READ_ONCE = ("running", "waiting", "latency_seconds", "latency_count")
+READ_ONCE = ("running", "waiting", "latency_seconds", "latency_count", "unfinished")
 LISTS = ("per_position", "tokens_by_engine", "latency_buckets")
 NUMBERS = [f.name for f in fields(Counters) if f.name not in ("started", *READ_ONCE, *LISTS)]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mpctl.experiment.counters import Counters
-from mpctl.experiment.users import FEW, earlier_rate, pod_gap, user_load
+from mpctl.experiment.users import FEW, earlier_rate, pod_gap, unfinished_between, user_load
 
 NOW = 10_000.0
 
@@ -113,3 +113,19 @@ def test_a_difference_between_pods_above_5_percent_is_said(slower, noted):
     }
     sentence = user_load(before, after, 10.0, 1.0).describe()
     assert sentence.endswith(", whose times per output token differ by 8 %") is noted
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [
+        ({"a": engine(unfinished=3.0)}, {"a": engine(unfinished=5.0)}, 2.0),
+        ({"a": engine(unfinished=3.0)}, {"a": engine(unfinished=1.0, age=5.0)}, 1.0),
+        ({"a": engine()}, {"a": engine(unfinished=2.0)}, 2.0),
+        ({"a": engine(unfinished=3.0)}, {"b": engine(unfinished=1.0)}, 1.0),
+        ({"a": engine(unfinished=3.0)}, {"a": engine(unfinished=3.0), "b": engine()}, 0.0),
+        ({"a": engine()}, {"a": engine()}, None),
+        ({}, {}, None),
+    ],
+)
+def test_aborted_and_failed_requests_between_two_readings(before, after, lost):
+    assert unfinished_between(before, after) == lost

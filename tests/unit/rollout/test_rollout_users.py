@@ -58,6 +58,23 @@ def test_a_candidate_that_is_faster_on_users_requests_is_promoted(placement):
     checked(memory, CANDIDATE_TEXT)
     steps = list(memory.operations()[0].done)
     assert steps[steps.index("judge") + 1 : steps.index("promote")] == ["unshift"]
+
+
+@BOTH
+def test_the_progress_names_the_users_requests_that_were_lost_but_no_lost_copy(placement):
+    memory = guard(RollingWorld(FASTER))
+    measured(memory, placement)
+    text = r"(\d+) requests lost \(aborted or failed\); (\d+) requests answered by the candidate, (\d+) by the baseline"
+    lost, candidate, baseline = map(
+        int, re.fullmatch(text, memory.progress.rounds[-1].users).groups()
+    )
+    assert candidate == baseline > 0
+    arms = 1 if placement is Placement.MIRROR else 2
+    polls = (
+        lost / arms
+    )  # each loses one request and answers ten on either arm; the first are not in a window
+    assert polls >= baseline / 10
+    assert polls < baseline / 10 * 2
     actual_rules = rules(memory)
     assert (
         "0.60x (96.6% CI 0.55x to 0.66x) of the baseline's"

@@ -277,8 +277,9 @@ class RollingWorld(MemoryWorld):
         )
 
     def served(self, old, per_token_ms):
-        """Ten requests more, each with this time per output token."""
+        """Ten requests more, each with this time per output token, and one that is aborted."""
         times = {
+            "unfinished": (old.unfinished or 0) + 1,
             "tpot_count": (old.tpot_count or 0) + 10,
             "tpot_seconds": (old.tpot_seconds or 0) + 10 * per_token_ms / 1000,
         }

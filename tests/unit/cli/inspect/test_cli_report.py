@@ -7,6 +7,7 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -170,8 +171,49 @@ def test_a_page_is_not_poured_onto_a_terminal(cli, run_file, monkeypatch):
 
 
 @pytest.fixture
+def browser(monkeypatch):
+    """The pages that were opened; ``browser.present``: whether there is a browser."""
+    browser = SimpleNamespace(pages=[], present=True)
+    monkeypatch.setattr(
+        "webbrowser.open", lambda page: browser.pages.append(page) or browser.present
+    )
+    return browser
+
+
+def test_a_page_is_opened_in_the_browser(cli, run_file, browser):
+    done = cli("report", run_file, "--open")
+    (path,) = (cli.state / "reports").iterdir()
+    assert (done.code, done.out, done.err) == (0, "", f"wrote {path}\n")
+    assert (path.name, browser.pages) == (f"{make_run().id}.html", [path.as_uri()])
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_without_a_browser_the_path_of_the_page_is_the_result(cli, run_file, browser):
+    browser.present = False
+    done = cli("-q", "report", run_file, "--open", "--output-file", "page.html")
+    assert (done.code, done.out, done.err) == (0, f"{cli.directory / 'page.html'}\n", "")
+
+
+def test_only_a_page_that_is_a_file_is_opened(cli, run_file, browser):
+    for other in (("-o", "md"), ("--output-file", "-")):
+        done = cli("report", run_file, "--open", *other)
+        assert (done.code, browser.pages) == (2, [])
+        assert done.err.startswith("error: --open: opens an HTML page that is a file\n")
+    Path("notes.md").write_text("mine")
+    assert cli("report", run_file, "--open", "--output-file", "notes.md").code == 2
+    assert Path("notes.md").read_text() == "mine"
+
+
+@pytest.fixture
 def service(cli):
     return keep_rollouts(cli.state)
+
+
+@pytest.mark.needs("local")
+def test_the_page_of_a_rollout_lies_with_the_reports_of_its_service(cli, service, browser):
+    assert cli("report", "rollout-1", "--open").code == 0
+    page = cli.state / "reports" / "default" / "demo" / "rollout-1.html"
+    assert browser.pages == [page.as_uri()]
 
 
 @pytest.mark.needs("local")
