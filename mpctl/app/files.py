@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mpctl.errors import InputError, MpctlError, nearest
 from mpctl.gate.policy import Policy
+from mpctl.platform.state_files import part_of_path, state_root
 
 
 def read_file(path: str, subject: str) -> str:
@@ -34,6 +35,19 @@ def _nearest(missing: Path) -> str:
         if near
         else "name an existing file, or - for standard input"
     )
+
+
+def report_file(service: str, run: str, extension: str) -> Path:
+    """Return the file of this machine for the report on a measurement, in a folder that exists. ``service``:
+    NAMESPACE/NAME, or empty; ``run``: its id, which may come from a file of others.
+
+    Raises:
+        InputError: the id would lead elsewhere.
+        OSError: the folder cannot be made.
+    """
+    folder = state_root() / "reports" / service
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder / (part_of_path(run) + extension)
 
 
 def write_whole(path: Path, data: bytes, *, option: str) -> None:

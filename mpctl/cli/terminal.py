@@ -17,17 +17,16 @@ import click
 
 from mpctl import safe_text
 from mpctl.cli.printer import wrapped
-from mpctl.cli.size import folded_command, height, shortened, width, width_of
+from mpctl.cli.size import folded_command, height, width, width_of
 from mpctl.errors import Cancelled, InputError, MpctlError
 
 if TYPE_CHECKING:
-    from mpctl.cli.live_screen import OperationView
+    from mpctl.cli.live_screen import LiveView
     from mpctl.rollout.ports import PhaseProgress, RoundProgress
 
 _REDRAW_S = 0.2
-_CLOCK_S = 1.0  # between two drawings of a running operation that reports nothing
+_CLOCK_S = 1.0  # between two drawings of an operation that reports nothing
 _HEAD = 16  # columns of a step's name
-_MARK_COLORS = {"ok": "green", "> ": "cyan", "NO": "red"}
 _ALTERNATE, _NORMAL = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 
 
@@ -36,7 +35,7 @@ class _Unread(Exception):
 
 
 class Terminal:
-    """``color``: whether to use it on standard error. ``live``: whether a line there may be redrawn."""
+    """``color``: whether to use it on standard error. ``live``: whether lines there may be redrawn."""
 
     pages = False  # whether a long result goes through the pager
 
@@ -57,13 +56,10 @@ class Terminal:
         self.asks = asks
         self.yes = yes
         self._step = ""
-        self._round = ""
-        self._open_line = False
         self._last_draw = 0.0
-        self._view: OperationView | None = None  # of the operation that is shown in several lines
+        self._view: LiveView | None = None  # of the work that is shown
         self._drawn: tuple[str, ...] = ()  # lines above the cursor that the next ones replace
         self._drawing = threading.RLock()
-        self._clock: threading.Thread | None = None
 
     @classmethod
     def of_environment(cls, color: str = "auto", **settings: Any) -> Terminal:
@@ -105,7 +101,7 @@ class Terminal:
         Raises:
             MpctlError: it cannot be written, other than for want of a reader.
         """
-        self._finish_line()
+        self._leave_view()
         document = safe_text.document(text) + "\n"
         if self.pages and self.page_width and document.count("\n") >= height():
             click.echo_via_pager(document)
@@ -119,20 +115,11 @@ class Terminal:
         Raises:
             MpctlError: as :meth:`result`.
         """
-        self._finish_line()
+        self._leave_view()
         with suppress(_Unread), self._writing():
             self.out.flush()
             self.out.buffer.write(text.encode())
             self.out.buffer.flush()
-
-    def browse(self, address: str) -> bool:
-        """Open a page in a browser; False where there is none."""
-        import webbrowser
-
-        try:
-            return webbrowser.open(address)
-        except webbrowser.Error:
-            return False
 
     @contextmanager
     def screen(self) -> Iterator[Callable[[str], None]]:
@@ -150,7 +137,7 @@ class Terminal:
                 shown = "\n".join(text.split("\n")[: height() - 1])
                 self._show(f"\033[H\033[J{shown}")
             elif changed:
-                self._finish_line()
+                self._leave_view()
                 self._show(text + "\n")
 
         if alternate:
@@ -170,57 +157,41 @@ class Terminal:
         its steps are lines."""
         if self.quiet or not self.live:
             return
-        from mpctl.cli.live_screen import OperationView
-
         with self._drawing:
-            if self._view is None or not self._view.has(phases):
-                self._finish_line()
-                self._view = OperationView()
-            self._view = self._view.continued(phases, time.monotonic())
-            self._draw_view()
-            if not self._view.running:
+            begins = self._view is None or not self._view.has(phases)
+            if begins:
                 self._leave_view()
-        if self._view is not None and (self._clock is None or not self._clock.is_alive()):
-            self._clock = threading.Thread(target=self._keep_time, daemon=True)
-            self._clock.start()
+            now = time.monotonic()
+            self._show_view(phases=tuple(phases), reported_at=now, detail="")
+            if not any(phase.state.value == "running" for phase in phases):
+                self._leave_view()
+            elif begins:
+                threading.Thread(target=self._keep_time, args=[phases], daemon=True).start()
 
     def step(self, name: str, detail: str) -> None:
         """Show that a step of a longer work begins, or that the same step continues."""
         if name == self._step:
             self.update(detail)
             return
-        self._step, self._round = name, ""
-        detail = safe_text.lines(detail)
-        self._last_draw = 0.0
+        self._step = name
         if self.quiet:
             return
-        if self._view is not None:
-            self._view = self._view.at(detail)
-            self._draw_view()
-            return
-        self._finish_line()
         if self.live:
-            self._draw(detail)
+            if self._view is not None and not self._view.phases:
+                self._leave_view()
+            self._show_view(step=self._step_head, detail=safe_text.line(detail))
         else:
-            self._say(detail, self._step_head, "cyan")
+            self._say(safe_text.lines(detail), self._step_head, "cyan")
 
     def update(self, detail: str) -> None:
         """Show the step's progress: redrawn on a terminal, elsewhere only with -v."""
-        detail = safe_text.lines(detail)
         if self.quiet:
             return
         if not self.live:
             if self.verbose:
-                self._say(detail, " " * _HEAD)
-            return
-        due = time.monotonic() - self._last_draw >= _REDRAW_S
-        if self._view is not None:
-            self._view = self._view.at(detail)
-            if due:
-                self._draw_view()
-        elif due:
-            self._last_draw = time.monotonic()
-            self._draw(f"{self._round}; {detail}" if self._round else detail)
+                self._say(safe_text.lines(detail), " " * _HEAD)
+        elif time.monotonic() - self._last_draw >= _REDRAW_S:
+            self._show_view(step=self._step_head, detail=safe_text.line(detail))
 
     def note(self, text: str, color: str = "") -> None:
         """Print a line, its first word in a colour where one is given."""
@@ -229,23 +200,17 @@ class Terminal:
             self._say(safe_text.lines(body), f"{head} " if head else "", color)
 
     def round(self, progress: RoundProgress) -> None:
-        """Show the round that ended, the time and the intervals so far: below its phase on a terminal, or on one line
-        that is redrawn; a line per round elsewhere."""
+        """Show the round that ended, the time and the intervals so far: redrawn on a terminal, a line per round
+        elsewhere."""
         if self.quiet:
             return
-        from mpctl.cli.live_screen import round_line
+        from mpctl.cli.live_screen import LiveView, round_line
 
-        if self._view is not None:
-            self._view = self._view.with_round(progress)
-            self._draw_view()
-            return
-        self._round = round_line(progress)
-        if self.live and len(self._round) > width() - _HEAD - 1:
-            self._round = round_line(progress, short=True)
         if self.live:
-            self._draw(self._round)
+            view = self._view or LiveView(step=self._step_head)
+            self._show_view(rounds={**view.rounds, view.running: progress})
         else:
-            self._say(self._round, self._step_head, "cyan")
+            self._say(round_line(progress), self._step_head, "cyan")
 
     def next_command(self, command: str, remark: str = "") -> None:
         """Suggest the command to type next."""
@@ -274,14 +239,12 @@ class Terminal:
         self._write_lines(safe_text.document(text))
 
     def _write_lines(self, text: str) -> None:
-        """Write lines that stay, above the phases of an operation that runs."""
+        """Write lines that stay: above the phases of an operation, below the step of other work."""
         with self._drawing:
-            if self._view is not None:
-                self._tell(self._erase() + text + "\n")
-                self._draw_view()
-                return
-        self._finish_line()
-        self._tell(text + "\n")
+            if self._view is None or not self._view.phases:
+                self._leave_view()
+            self._tell(self._erase() + text + "\n")
+            self._draw_view()
 
     def confirm(self, question: str, *, typed: str = "") -> None:
         """Ask before something is changed. ``typed``: the answer has to be this word instead of yes. What is agreed to
@@ -302,7 +265,7 @@ class Terminal:
             )
         if not (sys.stdin.isatty() and self.err.isatty()):
             raise InputError("no terminal to prompt on", hint="confirm beforehand with -y")
-        self._finish_line()
+        self._leave_view()
         try:
             if typed:
                 self._say(safe_text.lines(question))
@@ -337,29 +300,23 @@ class Terminal:
         label = head.rstrip()
         self._write_lines(stamp + self._paint(label, color) + head[len(label) :] + text)
 
-    def _draw(self, detail: str) -> None:
-        head = self._paint(self._step_head, "cyan")
-        self._tell(f"\r\033[K{head}{shortened(detail, width() - _HEAD - 1)}")
-        self._open_line = True
+    def _show_view(self, **changes: Any) -> None:
+        """Change what is known of the running work, and draw it."""
+        from mpctl.cli.live_screen import LiveView
+
+        with self._drawing:
+            self._view = (self._view or LiveView()).changed(**changes)
+            self._draw_view()
 
     def _draw_view(self) -> None:
-        """Draw the running operation in place of the lines before; as many lines as the terminal is high."""
+        """Draw the running work in place of the lines before; as many lines as the terminal is high."""
         with self._drawing:
             if self._view is None:
                 return
             self._last_draw = time.monotonic()
             lines = tuple(self._view.lines(self._last_draw, width() - 1))[: max(height() - 1, 1)]
-            painted = (
-                self._paint(line[:2], _MARK_COLORS.get(line[:2], "")) + line[2:] for line in lines
-            )
-            self._tell(self._erase() + "\n".join(painted) + "\n")
+            self._tell(self._erase() + "\n".join(lines) + "\n")
             self._drawn = lines
-
-    def _keep_time(self) -> None:
-        """Draw the running operation every second, so that the time is right while nothing is reported."""
-        while self._view is not None:
-            time.sleep(_CLOCK_S)
-            self._draw_view()
 
     def _erase(self) -> str:
         """The control characters that erase the drawn lines. On a terminal that became too narrow for them, they stay:
@@ -370,15 +327,15 @@ class Terminal:
         return f"\033[{len(drawn)}A\r\033[J"
 
     def _leave_view(self) -> None:
-        """Leave the lines of the operation on the screen as they are."""
+        """Leave the lines of the running work on the screen as they are."""
         with self._drawing:
             self._view, self._drawn = None, ()
 
-    def _finish_line(self) -> None:
-        self._leave_view()
-        if self._open_line:
-            self._tell("\n")
-            self._open_line = False
+    def _keep_time(self, phases: Sequence[PhaseProgress]) -> None:
+        """Draw an operation every second, so that its time is right while nothing is reported."""
+        while self._view is not None and self._view.has(phases):
+            time.sleep(_CLOCK_S)
+            self._draw_view()
 
     def _tell(self, text: str) -> None:
         try:

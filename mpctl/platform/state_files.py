@@ -59,16 +59,6 @@ def service_dir(namespace: str, name: str) -> Path:
     return path
 
 
-def report_file(service: str, run: str, extension: str) -> Path:
-    """The file for the report on a measurement. ``service``: NAMESPACE/NAME, or empty for none.
-
-    Raises:
-        InputError: a name would lead elsewhere.
-    """
-    folders = map(part_of_path, filter(None, service.split("/")))
-    return state_root().joinpath("reports", *folders, part_of_path(run) + extension)
-
-
 def part_of_path(name: str) -> str:
     """Return a name that may come from a file of others, as one part of a path.
 

@@ -9,31 +9,25 @@ from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.ports import PhaseProgress, PhaseState
 
-PROMOTION, RESTORATION = "promotion", "restoration"
-_PHASES = {
-    **dict.fromkeys(
-        ("record", "pin", "release", "start-copy", "start", "switch", "ready-copy", "ready"),
-        "engines",
-    ),
-    **dict.fromkeys(("answers-baseline", "match", "answers"), "answers"),
-    **dict.fromkeys(
-        ("measure-baseline", "measure-candidate", "measure", "stop-copy", "judge"), "rounds"
-    ),
-    **dict.fromkeys(("bake", "retire-baked"), "bake"),
+_STEPS = {
+    "engines": ("record", "pin", "release", "start-copy", "start", "switch", "ready-copy", "ready"),
+    "answers": ("answers-baseline", "match", "answers"),
+    "rounds": ("measure-baseline", "measure-candidate", "measure", "stop-copy", "judge"),
+    "bake": ("bake", "retire-baked"),
 }
 _NOT_RESTORED = (Ending.PROMOTED, Ending.RESTARTED)
-_RECENT = 5  # earlier operations whose times are expected again
 _AS_PLANNED = (*_NOT_RESTORED, Ending.REJECTED, Ending.UNDECIDED, Ending.ROLLED_BACK)
+_RECENT = 5  # earlier operations whose times are expected again
 
 
 def phase_of(step: str, kind: Kind) -> str:
     """Return the phase of a step. Without a step, after a verdict that does not promote, the service is restored; all
     of a rollback is."""
     if kind is Kind.ROLLBACK or not step:
-        return RESTORATION
+        return "restoration"
     if step.startswith(("mirror", "shift-")):
         return "users"
-    return _PHASES.get(step, PROMOTION)
+    return next((phase for phase, steps in _STEPS.items() if step in steps), "promotion")
 
 
 def phase_seconds(operation: Operation) -> dict[str, float]:
@@ -63,15 +57,11 @@ def phases_of(
     kind, spent = operation.plan.kind, phase_seconds(operation)
     pending = {phase_of(step, kind) for step in steps if step not in operation.done}
     current = phase_of(operation.begun, kind) if operation.begun else ""
-
-    def state(name: str) -> PhaseState:
-        if name == current:
-            return PhaseState.FAILED if operation.failure else PhaseState.RUNNING
-        if name not in pending:
-            return PhaseState.DONE
-        return PhaseState.WAITING if current and not operation.failure else PhaseState.OMITTED
-
+    acts = PhaseState.FAILED if operation.failure else PhaseState.RUNNING
+    states = dict.fromkeys(pending, PhaseState.WAITING) | {current: acts}
     return tuple(
-        PhaseProgress(name, state(name), spent.get(name, 0.0), expected.get(name))
+        PhaseProgress(
+            name, states.get(name, PhaseState.DONE), spent.get(name, 0.0), expected.get(name)
+        )
         for name in dict.fromkeys(phase_of(step, kind) for step in steps)
     )

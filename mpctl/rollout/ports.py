@@ -568,7 +568,6 @@ class PhaseState(Enum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
-    OMITTED = "omitted"
 
 
 @dataclass(frozen=True)

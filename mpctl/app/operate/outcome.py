@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mpctl import annex, commands
 from mpctl.app.change.change import unified
+from mpctl.app.files import report_file
 from mpctl.app.session.base import Session, who
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.experiment.run import Run
@@ -14,7 +15,7 @@ from mpctl.gate.advice import MoreData, more_to_decide
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.rule import Outcome as GateOutcome
 from mpctl.gate.verdict import Verdict
-from mpctl.platform.state_files import report_file, write_text
+from mpctl.platform.state_files import write_text
 from mpctl.report import result_in_words
 from mpctl.report.build import build_report
 from mpctl.report.markdown import markdown_report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,11 +63,11 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
     html is one page that opens offline, md is for pull requests; json and yaml have all figures. attestation is the
     verdict of a rollout as signed in-toto statements, which mpctl verify and cosign read.
     """
-    if request.opens:
-        _open_page(context, request, form)
-        return
-    form = _choose_format(form, request.output_file)
-    from mpctl.app.files import write_whole
+    opens_own_file = request.opens and request.output_file is None
+    form = form or "html" if opens_own_file else _choose_format(form, request.output_file)
+    if request.opens and form == _SIGNED:
+        raise InputError("opens a report, not an attestation", field="--open", hint="leave out -o")
+    from mpctl.app.files import report_file, write_whole
     from mpctl.app.inspect.measured import make_report, require_writable
 
     path = None if request.output_file in (None, "-") else Path(str(request.output_file))
@@ -75,35 +76,16 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
     if form == _SIGNED:
         text = annex.need("sign")(context.place, context.terminal, request)
     else:
-        text = render(make_report(context.place, context.terminal, request), form)
+        measured = make_report(context.place, context.terminal, request)
+        text = render(measured, form)
+        if opens_own_file:
+            path = report_file(measured.service, measured.run.id, f".{form}")
     if path is None:
         context.terminal.exact(text)
         return
     write_whole(path, text.encode(), option="--output-file")  # a crash leaves the old or the new
     context.terminal.note(f"wrote {path}")
-
-
-def _open_page(context: CliContext, request: ReportRequest, form: str | None) -> None:
-    """Write a page and open it in a browser; where there is none, print its path."""
-    if form not in (None, "html") or request.output_file == "-":
-        raise InputError("opens an HTML page that is a file", field="--open", hint="leave out -o")
-    from mpctl.app.files import write_whole
-    from mpctl.app.inspect.measured import make_report, require_writable
-    from mpctl.platform.state_files import report_file, write_text
-
-    named = None if request.output_file is None else Path(request.output_file).absolute()
-    if named is not None:
-        require_writable(named, force=request.force)
-    measured = make_report(context.place, context.terminal, request)
-    page = render(measured, "html")
-    if named is None:
-        path = report_file(measured.service, measured.run.id, ".html")
-        write_text(path, page)
-    else:
-        path = named
-        write_whole(path, page.encode(), option="--output-file")
-    context.terminal.note(f"wrote {path}")
-    if not context.terminal.browse(path.as_uri()):
+    if request.opens and not webbrowser.open(path.absolute().as_uri()):
         context.terminal.result(str(path))
 
 

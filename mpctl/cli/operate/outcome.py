@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mpctl import formatting
 from mpctl.app.operate.outcome import OperationOutcome, write_report
 from mpctl.cli.context import CliContext, Conclusion
 from mpctl.cli.figures import comparison_tables, ratios_text, rules_table
 from mpctl.cli.printer import columns, paragraph
 from mpctl.errors import MpctlError
-from mpctl.gate.analysis import Comparison
 from mpctl.report import deciding, operation_record, plan_record
 from mpctl.report.values import Deciding
 from mpctl.rollout.operation import Ending
@@ -106,22 +104,19 @@ def outcome_text(
 
 
 def summary_rows(outcome: OperationOutcome) -> Iterator[list[str]]:
-    """Rows: the verdict, both ratios with their confidence intervals, what was drafted, what serves now and how it
+    """Rows: what to do with a class of traffic, both ratios with their confidence intervals, what serves now and how it
     compares with what was measured where it is another start, how to roll back."""
     assert outcome.verdict is not None
     plan, promoted = (
         outcome.plan,
         outcome.operation is not None and outcome.operation.ending is Ending.PROMOTED,
     )
-    several = len(outcome.cells) > 1
-    yield ["verdict", outcome.verdict.summary or outcome.verdict.outcome.value]
     yield from (
         [c.cell.traffic, f"{c.outcome.value}: {c.advice}"]
         for c in outcome.verdict.cells
         if c.advice
     )
     yield ["candidate", ratios_text(outcome.figures) or "not measured"]
-    yield ["drafts", "; ".join(_drafts(c, named=several) for c in outcome.cells) or "not measured"]
     yield [
         "serves now",
         plan.spec_text if promoted else f"{plan.baseline_text}, as before the rollout",
@@ -132,19 +127,6 @@ def summary_rows(outcome: OperationOutcome) -> Iterator[list[str]]:
         "roll back",
         outcome.command("rollback") if promoted else "not needed: the service is unchanged",
     ]
-
-
-def _drafts(comparison: Comparison, *, named: bool) -> str:
-    window = comparison.candidate.window
-    text = "no drafts counted"
-    if window is not None and window.speculating and window.tokens_per_step is not None:
-        accepted = (
-            ""
-            if window.acceptance_rate is None
-            else f", {formatting.share(window.acceptance_rate)} of draft tokens accepted"
-        )
-        text = f"{formatting.number(window.tokens_per_step)} tokens per step{accepted}"
-    return f"{comparison.cell.label}: {text}" if named else text
 
 
 def _conclude(context: CliContext, outcome: OperationOutcome) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from threading import Event
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from screen import shown
 
-from mpctl.cli.live_screen import OperationView
+from mpctl.cli.live_screen import LiveView
 from mpctl.cli.terminal import Terminal
 from mpctl.rollout.ports import PhaseProgress, PhaseState, RoundProgress
 
@@ -24,24 +25,23 @@ THROUGHPUT = ("throughput ratio", "2.59x", "2.10x to 3.30x")
 TIME = ("time-per-token ratio", "0.39x", "0.30x to 0.48x")
 
 
-def progress(number, *figures, open_rules=()):
-    return RoundProgress(number, 48, 130.0, 180.0, figures, open_rules)
+def progress(number, *figures, open_rules=(), users=""):
+    return RoundProgress(number, 48, 130.0, 180.0, figures, open_rules, users)
 
 
-def measuring():
-    first = (("throughput ratio", "2.40x", "1.50x to 4.20x"), TIME)
-    view = OperationView().continued(PHASES, 100.0).at("block 17 of at most 96: baseline")
-    return view.with_round(progress(3, *first)).with_round(
-        progress(8, THROUGHPUT, TIME, open_rules=("TTFT", "errors"))
-    )
+def measuring(**changes):
+    view = LiveView(PHASES, 100.0, detail="block 17 of at most 96: baseline")
+    rounds = {"rounds": progress(8, THROUGHPUT, TIME, open_rules=("TTFT", "errors"))}
+    return view.changed(**{"rounds": rounds, **changes})
 
 
-def test_the_phases_with_their_times_and_the_ratio_with_the_interval_that_closes():
+def test_the_phases_with_their_times_and_the_ratios_with_their_intervals():
     assert list(measuring().lines(105.0, 79)) == [
         "ok engines    94 s      usually 90 s",
         ">  rounds     2.2 min   usually 5 min",
-        "     round 8 of at most 48, at most 3 min left; block 17 of at most 96…",
-        "     throughput ratio 2.59x (2.10x to 3.30x), at round 3 1.50x to 4.20x",
+        "     block 17 of at most 96: baseline",
+        "     round 8 of at most 48, at most 3 min left",
+        "     throughput ratio 2.59x (2.10x to 3.30x)",
         "     time-per-token ratio 0.39x (0.30x to 0.48x)",
         "     still open: TTFT, errors",
         "   promotion            usually 4 s",
@@ -49,54 +49,45 @@ def test_the_phases_with_their_times_and_the_ratio_with_the_interval_that_closes
 
 
 def test_a_first_rollout_expects_nothing():
-    phases = (
-        PhaseProgress("engines", PhaseState.RUNNING),
-        PhaseProgress("bake", PhaseState.WAITING),
-    )
-    view = OperationView().continued(phases, 0.0).at("loading  weights\nof the model")
-    assert list(view.lines(12.4, 79)) == [
-        ">  engines  12 s",
-        "     loading weights of the model",
-        "   bake",
+    engines = PhaseProgress("engines", PhaseState.RUNNING)
+    view = LiveView((engines, PhaseProgress("bake", PhaseState.WAITING)), detail="loading")
+    assert list(view.lines(12.4, 79)) == [">  engines  12 s", "     loading", "   bake"]
+
+
+def test_the_end_of_a_rollout_keeps_the_figures():
+    rounds = PhaseProgress("rounds", PhaseState.DONE, 200.0, 300.0)
+    assert list(measuring(phases=(ENGINES, rounds)).lines(999.0, 79)) == [
+        "ok engines  94 s      usually 90 s",
+        "ok rounds   3.3 min   usually 5 min",
+        "     throughput ratio 2.59x (2.10x to 3.30x)",
+        "     time-per-token ratio 0.39x (0.30x to 0.48x)",
     ]
 
 
-def test_the_end_of_a_rejected_rollout_keeps_the_figures():
-    ended = (
-        ENGINES,
-        PhaseProgress("rounds", PhaseState.DONE, 200.0, 300.0),
-        PhaseProgress("promotion", PhaseState.OMITTED, 0.0, 4.0),
-    )
-    assert list(measuring().continued(ended, 900.0).lines(999.0, 79)) == [
-        "ok engines    94 s      usually 90 s",
-        "ok rounds     3.3 min   usually 5 min",
-        "     round 8 of at most 48",
+def test_work_without_phases_has_a_line_and_its_rounds():
+    view = LiveView(step="measure  ", detail="block 3", rounds={"": progress(8, THROUGHPUT)})
+    assert list(view.lines(0.0, 79)) == [
+        "measure  block 3",
+        "     round 8 of at most 48, at most 3 min left",
         "     throughput ratio 2.59x (2.10x to 3.30x)",
-        "     time-per-token ratio 0.39x (0.30x to 0.48x)",
-        "-  promotion            left out",
     ]
 
 
 def test_users_requests_have_a_line():
-    round_of_users = RoundProgress(
-        2, 12, 60.0, 300.0, (TIME,), users="41 answered by the candidate"
-    )
-    view = OperationView().continued(PHASES, 0.0).with_round(round_of_users)
-    assert "     users: 41 answered by the candidate" in list(view.lines(0.0, 79))
+    view = measuring(rounds={"rounds": progress(2, TIME, users="3 requests lost")})
+    assert "     users: 3 requests lost" in list(view.lines(0.0, 79))
 
 
 @given(
     columns=st.integers(40, 120),
     name=st.text("abc -,", min_size=1, max_size=60),
     rules=st.lists(st.text("abc ", min_size=1, max_size=30), max_size=6),
-    detail=st.text(max_size=200),
+    detail=st.text("abc ", max_size=200),
 )
 def test_no_line_is_too_wide_and_no_interval_is_cut(columns, name, rules, detail):
     figures = ((name, "12.59x", "10.10x to 13.30x"), THROUGHPUT)
-    view = OperationView().continued(PHASES, 0.0).at(detail)
-    lines = list(
-        view.with_round(progress(8, *figures, open_rules=tuple(rules))).lines(5.0, columns)
-    )
+    rounds = {"rounds": progress(8, *figures, open_rules=tuple(rules))}
+    lines = list(measuring(detail=detail, rounds=rounds).lines(5.0, columns))
     assert max(map(len, lines)) <= columns
     assert sum("12.59x (10.10x to 13.30x)" in line for line in lines) == 1
     assert sum("2.59x (2.10x to 3.30x)" in line for line in lines) == 1
@@ -120,7 +111,7 @@ def attach(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr("mpctl.cli.terminal.time.monotonic", lambda: 0.0)
-    monkeypatch.setattr(Terminal, "_keep_time", lambda self: None)
+    monkeypatch.setattr(Terminal, "_keep_time", lambda self, phases: None)
 
     def attach():
         for stream in ("stderr", "stdout", "stdin"):
@@ -150,7 +141,6 @@ def test_the_block_is_redrawn_in_place_below_notes_and_stays_when_the_operation_
         "warning: careful",
         "ok engines    94 s      usually 90 s",
         "ok rounds     9 s",
-        "     round 8 of at most 48",
         "     throughput ratio 2.59x (2.10x to 3.30x)",
         "   promotion            usually 4 s",
         "promoted",
@@ -214,18 +204,19 @@ def test_a_terminal_of_few_lines_shows_as_many_as_it_has(attach, monkeypatch):
 
 
 def test_the_time_goes_on_while_nothing_is_reported(attach, monkeypatch):
-    terminal, clock = attach(), SimpleNamespace(now=0.0)
+    terminal, clock, ended = attach(), SimpleNamespace(now=0.0), Event()
 
     def sleep(seconds):
         clock.now += seconds
         if clock.now > 2:
             terminal.error("it broke", None)
+            ended.set()
 
     monkeypatch.setattr(Terminal, "_keep_time", KEEP_TIME)
     monkeypatch.setattr("mpctl.cli.terminal.time.monotonic", lambda: clock.now)
     monkeypatch.setattr("mpctl.cli.terminal.time.sleep", sleep)
     terminal.phases((PhaseProgress("engines", PhaseState.RUNNING),))
-    terminal._clock.join(10)
+    ended.wait(10)
     assert on_screen() == [">  engines  2 s", "error: it broke"]
 
 

@@ -96,11 +96,11 @@ def test_the_median_of_earlier_rollouts_with_a_result_is_expected_and_nothing_wi
     [
         (done(1, last="start"), "running waiting waiting waiting waiting"),
         (done(1, 4, 90, 25, last="measure"), "done done running waiting waiting"),
-        (done(1, 4, 90, 25, 300, 1), "done done done omitted omitted"),
+        (done(1, 4, 90, 25, 300, 1), "done done done waiting waiting"),
         (done(1, 4, 90, 25, 300, 1, 2, 1, 60), "done done done done done"),
         (
             [*done(1, 4, last="ready"), (Event.FAILED, "ready", "", 40, {"reason": "no"})],
-            "failed omitted omitted omitted omitted",
+            "failed waiting waiting waiting waiting",
         ),
     ],
 )
