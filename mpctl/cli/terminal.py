@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -17,15 +16,14 @@ import click
 
 from mpctl import safe_text
 from mpctl.cli.printer import wrapped
-from mpctl.cli.size import folded_command, height, width, width_of
+from mpctl.cli.size import folded_command, height, width_of
 from mpctl.errors import Cancelled, InputError, MpctlError
 
 if TYPE_CHECKING:
-    from mpctl.cli.live_screen import LiveView
+    from mpctl.cli.live_screen import LiveScreen
     from mpctl.rollout.ports import PhaseProgress, RoundProgress
 
 _REDRAW_S = 0.2
-_CLOCK_S = 1.0  # between two drawings of an operation that reports nothing
 _HEAD = 16  # columns of a step's name
 _ALTERNATE, _NORMAL = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 
@@ -56,10 +54,7 @@ class Terminal:
         self.asks = asks
         self.yes = yes
         self._step = ""
-        self._last_draw = 0.0
-        self._view: LiveView | None = None  # of the work that is shown
-        self._drawn: tuple[str, ...] = ()  # lines above the cursor that the next ones replace
-        self._drawing = threading.RLock()
+        self._screen: LiveScreen | None = None
 
     @classmethod
     def of_environment(cls, color: str = "auto", **settings: Any) -> Terminal:
@@ -101,7 +96,7 @@ class Terminal:
         Raises:
             MpctlError: it cannot be written, other than for want of a reader.
         """
-        self._leave_view()
+        self._leave_screen()
         document = safe_text.document(text) + "\n"
         if self.pages and self.page_width and document.count("\n") >= height():
             click.echo_via_pager(document)
@@ -115,7 +110,7 @@ class Terminal:
         Raises:
             MpctlError: as :meth:`result`.
         """
-        self._leave_view()
+        self._leave_screen()
         with suppress(_Unread), self._writing():
             self.out.flush()
             self.out.buffer.write(text.encode())
@@ -137,7 +132,7 @@ class Terminal:
                 shown = "\n".join(text.split("\n")[: height() - 1])
                 self._show(f"\033[H\033[J{shown}")
             elif changed:
-                self._leave_view()
+                self._leave_screen()
                 self._show(text + "\n")
 
         if alternate:
@@ -157,16 +152,7 @@ class Terminal:
         its steps are lines."""
         if self.quiet or not self.live:
             return
-        with self._drawing:
-            begins = self._view is None or not self._view.has(phases)
-            if begins:
-                self._leave_view()
-            now = time.monotonic()
-            self._show_view(phases=tuple(phases), reported_at=now, detail="")
-            if not any(phase.state.value == "running" for phase in phases):
-                self._leave_view()
-            elif begins:
-                threading.Thread(target=self._keep_time, args=[phases], daemon=True).start()
+        self._live_screen.show_phases(phases)
 
     def step(self, name: str, detail: str) -> None:
         """Show that a step of a longer work begins, or that the same step continues."""
@@ -177,9 +163,7 @@ class Terminal:
         if self.quiet:
             return
         if self.live:
-            if self._view is not None and not self._view.phases:
-                self._leave_view()
-            self._show_view(step=self._step_head, detail=safe_text.line(detail))
+            self._live_screen.show_step(self._step_head, safe_text.line(detail), begins=True)
         else:
             self._say(safe_text.lines(detail), self._step_head, "cyan")
 
@@ -190,8 +174,8 @@ class Terminal:
         if not self.live:
             if self.verbose:
                 self._say(safe_text.lines(detail), " " * _HEAD)
-        elif time.monotonic() - self._last_draw >= _REDRAW_S:
-            self._show_view(step=self._step_head, detail=safe_text.line(detail))
+        elif time.monotonic() - self._live_screen.drawn_at >= _REDRAW_S:
+            self._live_screen.show_step(self._step_head, safe_text.line(detail), begins=False)
 
     def note(self, text: str, color: str = "") -> None:
         """Print a line, its first word in a colour where one is given."""
@@ -204,13 +188,10 @@ class Terminal:
         elsewhere."""
         if self.quiet:
             return
-        from mpctl.cli.live_screen import LiveView, round_line
-
         if self.live:
-            view = self._view or LiveView(step=self._step_head)
-            self._show_view(rounds={**view.rounds, view.running: progress})
+            self._live_screen.show_round(self._step_head, progress)
         else:
-            self._say(round_line(progress), self._step_head, "cyan")
+            self._say(progress.describe(), self._step_head, "cyan")
 
     def next_command(self, command: str, remark: str = "") -> None:
         """Suggest the command to type next."""
@@ -229,7 +210,7 @@ class Terminal:
 
     def error(self, message: str, hint: str | None) -> None:
         """Show an error and what to do next."""
-        self._leave_view()
+        self._leave_screen()
         self._say(safe_text.lines(message), "error: ", "red")
         if hint:
             self._say(safe_text.lines(hint), "hint: ", "cyan")
@@ -239,12 +220,10 @@ class Terminal:
         self._write_lines(safe_text.document(text))
 
     def _write_lines(self, text: str) -> None:
-        """Write lines that stay: above the phases of an operation, below the step of other work."""
-        with self._drawing:
-            if self._view is None or not self._view.phases:
-                self._leave_view()
-            self._tell(self._erase() + text + "\n")
-            self._draw_view()
+        if self._screen is not None:
+            self._screen.write(text)
+        else:
+            self._tell(text + "\n")
 
     def confirm(self, question: str, *, typed: str = "") -> None:
         """Ask before something is changed. ``typed``: the answer has to be this word instead of yes. What is agreed to
@@ -265,7 +244,7 @@ class Terminal:
             )
         if not (sys.stdin.isatty() and self.err.isatty()):
             raise InputError("no terminal to prompt on", hint="confirm beforehand with -y")
-        self._leave_view()
+        self._leave_screen()
         try:
             if typed:
                 self._say(safe_text.lines(question))
@@ -287,7 +266,7 @@ class Terminal:
         """A block in which a first Ctrl-C raises KeyboardInterrupt and a second one ends the process."""
         from mpctl.cli.interrupt import stoppable
 
-        return stoppable(self._leave_view)
+        return stoppable(self._leave_screen)
 
     def _say(self, text: str, head: str = "", color: str = "") -> None:
         """Write a text behind its head, wrapped to the terminal; the lines after the first are indented."""
@@ -300,42 +279,18 @@ class Terminal:
         label = head.rstrip()
         self._write_lines(stamp + self._paint(label, color) + head[len(label) :] + text)
 
-    def _show_view(self, **changes: Any) -> None:
-        """Change what is known of the running work, and draw it."""
-        from mpctl.cli.live_screen import LiveView
+    @property
+    def _live_screen(self) -> LiveScreen:
+        if self._screen is None:
+            from mpctl.cli.live_screen import LiveScreen
 
-        with self._drawing:
-            self._view = (self._view or LiveView()).changed(**changes)
-            self._draw_view()
+            self._screen = LiveScreen(self._tell)
+        return self._screen
 
-    def _draw_view(self) -> None:
-        """Draw the running work in place of the lines before; as many lines as the terminal is high."""
-        with self._drawing:
-            if self._view is None:
-                return
-            self._last_draw = time.monotonic()
-            lines = tuple(self._view.lines(self._last_draw, width() - 1))[: max(height() - 1, 1)]
-            self._tell(self._erase() + "\n".join(lines) + "\n")
-            self._drawn = lines
-
-    def _erase(self) -> str:
-        """The control characters that erase the drawn lines. On a terminal that became too narrow for them, they stay:
-        some terminals have wrapped them, others cut them, so their first row is unknown."""
-        drawn, self._drawn = self._drawn, ()
-        if not drawn or any(len(line) >= width() for line in drawn):
-            return ""
-        return f"\033[{len(drawn)}A\r\033[J"
-
-    def _leave_view(self) -> None:
-        """Leave the lines of the running work on the screen as they are."""
-        with self._drawing:
-            self._view, self._drawn = None, ()
-
-    def _keep_time(self, phases: Sequence[PhaseProgress]) -> None:
-        """Draw an operation every second, so that its time is right while nothing is reported."""
-        while self._view is not None and self._view.has(phases):
-            time.sleep(_CLOCK_S)
-            self._draw_view()
+    def _leave_screen(self) -> None:
+        """Leave the running work on the screen as it is."""
+        if self._screen is not None:
+            self._screen.leave()
 
     def _tell(self, text: str) -> None:
         try:

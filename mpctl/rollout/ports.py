@@ -19,6 +19,7 @@ from mpctl import commands
 from mpctl.errors import MpctlError
 from mpctl.experiment.block import Block, LoadResult
 from mpctl.experiment.prompt_files import Prompt
+from mpctl.formatting import duration
 from mpctl.json_types import Json
 from mpctl.rollout.revision import text_digest
 
@@ -559,6 +560,17 @@ class RoundProgress:
     figures: tuple[tuple[str, str, str], ...] = ()
     open: tuple[str, ...] = ()
     users: str = ""
+
+    def describe(self) -> str:
+        """Return ``round 9 of at most 12, 40 s spent, at most 13 s left: throughput ratio 1.31x (1.20 to 1.45); open:
+        TTFT``."""
+        spent, remaining = duration(self.elapsed_s), duration(self.remaining_s)
+        line = f"round {self.number} of at most {self.at_most}, {spent} spent, at most {remaining} left"
+        figures = ", ".join(
+            f"{name} {estimate} ({interval})" for name, estimate, interval in self.figures
+        )
+        line = f"{line}: {figures}" if figures else line
+        return f"{line}; open: {', '.join(self.open)}" if self.open else line
 
 
 class PhaseState(Enum):

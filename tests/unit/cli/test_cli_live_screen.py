@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 from threading import Event
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from screen import shown
 
-from mpctl.cli.live_screen import LiveView
+from mpctl.cli.live_screen import LiveScreen, LiveView
 from mpctl.cli.terminal import Terminal
 from mpctl.rollout.ports import PhaseProgress, PhaseState, RoundProgress
 
@@ -20,7 +21,7 @@ ENGINES = PhaseProgress("engines", PhaseState.DONE, 94.0, 90.0)
 ROUNDS = PhaseProgress("rounds", PhaseState.RUNNING, 130.0, 300.0)
 PROMOTION = PhaseProgress("promotion", PhaseState.WAITING, 0.0, 4.0)
 PHASES = (ENGINES, ROUNDS, PROMOTION)
-KEEP_TIME = Terminal._keep_time
+KEEP_TIME = LiveScreen._keep_time
 THROUGHPUT = ("throughput ratio", "2.59x", "2.10x to 3.30x")
 TIME = ("time-per-token ratio", "0.39x", "0.30x to 0.48x")
 
@@ -32,7 +33,7 @@ def progress(number, *figures, open_rules=(), users=""):
 def measuring(**changes):
     view = LiveView(PHASES, 100.0, detail="block 17 of at most 96: baseline")
     rounds = {"rounds": progress(8, THROUGHPUT, TIME, open_rules=("TTFT", "errors"))}
-    return view.changed(**{"rounds": rounds, **changes})
+    return replace(view, **{"rounds": rounds, **changes})
 
 
 def test_the_phases_with_their_times_and_the_ratios_with_their_intervals():
@@ -110,8 +111,8 @@ def attach(monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("mpctl.cli.terminal.time.monotonic", lambda: 0.0)
-    monkeypatch.setattr(Terminal, "_keep_time", lambda self, phases: None)
+    monkeypatch.setattr("mpctl.cli.live_screen.time.monotonic", lambda: 0.0)
+    monkeypatch.setattr(LiveScreen, "_keep_time", lambda self, phases: None)
 
     def attach():
         for stream in ("stderr", "stdout", "stdin"):
@@ -194,7 +195,7 @@ def test_a_terminal_that_becomes_narrower_loses_no_line_and_no_interval(attach, 
 
 def test_a_terminal_of_few_lines_shows_as_many_as_it_has(attach, monkeypatch):
     terminal = attach()
-    monkeypatch.setattr("mpctl.cli.terminal.height", lambda: 3)
+    monkeypatch.setattr("mpctl.cli.live_screen.height", lambda: 3)
     terminal.phases(PHASES)
     terminal.update("loading")
     assert on_screen() == [
@@ -212,9 +213,9 @@ def test_the_time_goes_on_while_nothing_is_reported(attach, monkeypatch):
             terminal.error("it broke", None)
             ended.set()
 
-    monkeypatch.setattr(Terminal, "_keep_time", KEEP_TIME)
-    monkeypatch.setattr("mpctl.cli.terminal.time.monotonic", lambda: clock.now)
-    monkeypatch.setattr("mpctl.cli.terminal.time.sleep", sleep)
+    monkeypatch.setattr(LiveScreen, "_keep_time", KEEP_TIME)
+    monkeypatch.setattr("mpctl.cli.live_screen.time.monotonic", lambda: clock.now)
+    monkeypatch.setattr("mpctl.cli.live_screen.time.sleep", sleep)
     terminal.phases((PhaseProgress("engines", PhaseState.RUNNING),))
     ended.wait(10)
     assert on_screen() == [">  engines  2 s", "error: it broke"]

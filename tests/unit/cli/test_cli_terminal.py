@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from screen import shown
 
-from mpctl.cli.live_screen import round_line
 from mpctl.cli.printer import Result, columns, document, page, render
 from mpctl.cli.terminal import Terminal, as_called
 from mpctl.errors import Cancelled, InputError
@@ -108,7 +107,7 @@ def test_a_redrawn_line_keeps_its_step_and_is_finished_before_anything_else(tty)
     tty = tty()
     terminal = Terminal.of_environment("never")
     terminal.step("ready", "waiting")
-    terminal._last_draw = 0.0
+    terminal._screen.drawn_at = 0.0
     terminal.update("loading")
     terminal.update("dropped: it comes at once")
     terminal.note("done")
@@ -150,8 +149,7 @@ def test_the_rules_that_are_open_are_named_on_the_line():
     figures = (*PROGRESS.figures, ("time-per-token ratio", "0.76x", "0.69 to 0.83"))
     progress = replace(PROGRESS, figures=figures, open=("TTFT", "E2E"))
     assert (
-        round_line(progress)
-        == f"{LINE}, time-per-token ratio 0.76x (0.69 to 0.83); open: TTFT, E2E"
+        progress.describe() == f"{LINE}, time-per-token ratio 0.76x (0.69 to 0.83); open: TTFT, E2E"
     )
 
 
@@ -160,7 +158,7 @@ def test_on_a_terminal_a_round_stays_below_the_line_of_its_blocks(tty):
     terminal = Terminal.of_environment("never")
     terminal.step("measure", "block 1")
     terminal.round(PROGRESS)
-    terminal._last_draw = 0.0
+    terminal._screen.drawn_at = 0.0
     terminal.step("measure", "block 3")
     assert shown(stream.getvalue(), 80) == [
         f"{'measure':<16}block 3",
