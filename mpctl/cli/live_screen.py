@@ -50,9 +50,9 @@ class LiveView:
             running = phase.name == self.running
             spent_s = phase.spent_s + (now - self.reported_at if running else 0.0)
             spent = "" if phase.state.value == "waiting" else time_taken(spent_s)
-            usual = phase.expected_s
+            usual = phase.expected_s or 0.0
             row = f"{_MARKS[phase.state.value]} {phase.name:<{width}}  {spent:<8}"
-            row += "" if usual is None else f"  usually {time_taken(usual)}"
+            row += f"  usually {time_taken(usual)}" if usual >= 1 else ""
             yield shortened(row.rstrip(), columns)
             if running and self.detail:
                 yield shortened(_INDENT + self.detail, columns)

@@ -15,7 +15,7 @@ def test_the_phases_of_a_rollout_are_redrawn_in_place_and_stay(mpctl):
     assert screen.count("Continue (") == 1
     assert len(re.findall(r"(?m)^(ok|> ) engines ", screen)) == 1, screen
     assert re.search(r"(?m)^ok engines +\d", screen)
-    assert re.search(r"(?m)^ok rounds +\d.*\n +round \d+ of at most \d+$", screen)
+    assert re.search(r"(?m)^ok rounds +\d", screen)
     assert re.search(r"(?m)^ +throughput ratio [\d.]+x \([\d.]+x to [\d.]+x\)$", screen)
     assert re.search(r"(?m)^ok promotion +\d", screen)
     assert "Promoted. Took " in " ".join(lines)
