@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from mpctl import formatting
 from mpctl.gate.analysis import Comparison
@@ -38,13 +39,25 @@ def result_in_words(
     speeds = []
     for judged in verdict.cells:
         traffic, _, load = judged.cell.label.partition(", ")
-        shown, remark = _shown(judged, ratios.get(judged.cell))
-        where = f" on {traffic}" if several else ""
+        ratio = ratios.get(judged.cell)
         users = "for one user at a time" if load == "1 at once" else f"with {load}"
+        if ratio is None and (time := _users_time(judged)) is not None:
+            ratio, users = time, "per token of users' requests"
+        shown, remark = _shown(judged, ratio)
+        where = f" on {traffic}" if several else ""
         speeds.append(f"{shown}{where} {users}{remark}")
     text = "; ".join(speeds)
     took = _took({name: seconds for name, seconds in phase_seconds.items() if seconds >= 1})
     return f"{text[:1].upper()}{text[1:]}.{_ENDINGS.get(ending, '')}{took}"
+
+
+def _users_time(judged: CellVerdict) -> Interval | None:
+    """The inverse of the time per token where users' requests were measured in place of prompts."""
+    time = next((r.interval for r in judged.rules if r.rule == "time per token"), None)
+    if time is None:
+        return None
+    low, high = (1 / bound if bound else None for bound in (time.high, time.low))
+    return replace(time, value=1 / time.value, low=low, high=high)
 
 
 def _shown(judged: CellVerdict, ratio: Interval | None) -> tuple[str, str]:

@@ -16,9 +16,11 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, FEW, SLOWER
 from mpctl.experiment.answer_sets import QUICK
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import Placement, UserLoad
+from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import judge_run
 from mpctl.gate.rule import Outcome
 from mpctl.gate.users_traffic import equal_share, next_share, ramp
+from mpctl.report import result_in_words
 from mpctl.report.build import build_report
 from mpctl.report.markdown import markdown_report
 from mpctl.rollout import runner
@@ -58,6 +60,31 @@ def test_a_candidate_that_is_faster_on_users_requests_is_promoted(placement):
     checked(memory, CANDIDATE_TEXT)
     steps = list(memory.operations()[0].done)
     assert steps[steps.index("judge") + 1 : steps.index("promote")] == ["unshift"]
+
+
+@pytest.mark.parametrize(
+    ("placement", "copy_ms", "words"),
+    [
+        (Placement.MIRROR, 6, "1.7x faster per token of users' requests. Promoted."),
+        (Placement.SPLIT, 6, "1.7x faster per token of users' requests. Promoted."),
+        (
+            Placement.MIRROR,
+            20,
+            "0.50x as fast per token of users' requests. Rejected: the service is unchanged.",
+        ),
+        (
+            Placement.SPLIT,
+            20,
+            "No speed measured for one user at a time, but harm failed. Rejected: the service is unchanged.",
+        ),
+    ],
+)
+def test_the_result_in_words_is_that_of_users_requests(placement, copy_ms, words):
+    memory = guard(RollingWorld(FASTER if copy_ms < 10 else SLOWER, copy_ms=copy_ms))
+    measured(memory, placement)
+    operation = memory.operations()[0]
+    cells = Analysis.of(records_of(memory.context, operation).judged(), SCALED).cells
+    assert result_in_words(verdict_of(operation), cells, operation.ending, {}) == words
 
 
 @BOTH
