@@ -104,13 +104,13 @@ class UsersWatch:
     def unfinished(self, *, copies: bool) -> float | None:
         """Return how many of the users' requests were aborted or failed since the first reading; None where it is
         unknown. ``copies``: those on the candidate are not counted, since no user waits for them."""
-        first, last = self._first, self._last
-        if first is None or last is None:
+        if self._first is None or self._last is None:
             return None
-        baseline = unfinished_between(first.baseline, last.baseline)
-        candidate = None if copies else unfinished_between(first.candidate, last.candidate)
-        counted = [number for number in (baseline, candidate) if number is not None]
-        return sum(counted) if counted else None
+        before, after = (
+            {**reading.baseline, **({} if copies else reading.candidate)}
+            for reading in (self._first, self._last)
+        )
+        return unfinished_between(before, after)
 
     def _note_silence(self, window: TrafficWindow, now: float) -> None:
         """Say once that no user asks."""
@@ -246,11 +246,8 @@ def collect(
         return replace(traffic, windows=tuple(watch.windows))
 
     def report_window() -> None:
-        figures, lost = (
-            compare_traffic(now(), policy),
-            watch.unfinished(copies=traffic.copies),
-        )
-        context.progress.round(_progress(figures, traffic.planned, lost))
+        lost = watch.unfinished(copies=traffic.copies)
+        context.progress.round(_progress(compare_traffic(now(), policy), traffic.planned, lost))
         if len(watch.windows) % _WRITTEN_AT_ONCE == 0:
             keep(now())
 
