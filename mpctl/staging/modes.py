@@ -156,9 +156,9 @@ class StagingContext:
     def __init__(self, service: Service, draft: DraftSource, cluster: StagingFacts) -> None:
         self.service, self.draft, self.cluster = service, draft, cluster
         self.kserve: Release | None = release(cluster.kserve)
-        predictor = (
-            document_of(service)["spec"]["predictor"] if service.kind == "InferenceService" else {}
-        )
+        spec = document_of(service)["spec"] if service.kind == "InferenceService" else {}
+        predictor = spec.get("predictor") or {}
+        self.canary = bool(spec.get("canary"))
         self.listed = bool(predictor.get("storageUris"))
         self.keyed = bool(
             (predictor.get("model") or {}).get("storage")
@@ -242,7 +242,7 @@ def cache_of(service: Service) -> str | None:
 
 
 def document_of(service: Service) -> Json:
-    """The document of an InferenceService as the rules of :mod:`mpctl.staging.kserve_storage` judge it."""
+    """The document of an InferenceService."""
     assert service.source is not None
     document: Json = data(service.source.origin.document.root)
     return document

@@ -1,8 +1,8 @@
 """Plan the staging of a draft: the modes that this service and cluster allow, and the reason for the best one.
 
 Pure. A service, a draft and what is known of the cluster go in; the edited service, what has to be prepared before
-it, and what a rollback removes and leaves come out. KServe's rules are :mod:`mpctl.staging.kserve_storage`; the bytes
-are :mod:`mpctl.manifest.draft_storage`. A mode is one row of :data:`MODES`.
+it, and what a rollback removes and leaves come out. Bytes are edited by :mod:`mpctl.manifest.draft_storage`. A mode is
+one row of :data:`MODES`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from mpctl.errors import InputError
 from mpctl.manifest import Service
 from mpctl.manifest.draft_storage import DRAFT_MOUNT, with_claim, with_entry
 from mpctl.staging.kserve_storage import (
+    MOST_IMAGES,
     NEWEST,
     OLDEST,
     SEVERAL_IMAGES,
     common_parent,
     is_native,
     is_oci,
-    problems,
 )
 from mpctl.staging.modes import (
     DOWNLOADS,
@@ -31,7 +31,6 @@ from mpctl.staging.modes import (
     StagingContext,
     StagingFacts,
     StagingPlan,
-    document_of,
 )
 from mpctl.staging.recipes import containerfile, download_job, folder_of, image_name
 
@@ -58,9 +57,7 @@ def plan_staging(
     context = StagingContext(service, draft, cluster)
     checks = tuple(ModeCheck(name, row.unavailable(context)) for name, row in MODES.items())
     selected, reason = _select(context, checks, mode)
-    plan = replace(MODES[selected].plan(context, reason), checks=checks)
-    _require_served(service, plan, cluster.kserve or "")
-    return plan
+    return replace(MODES[selected].plan(context, reason), checks=checks)
 
 
 def _select(
@@ -93,23 +90,6 @@ def _select(
             hint=f"name kserve, claim or registry in {OPTION} FILE, whichever the cluster has",
         )
     return best
-
-
-def _require_served(service: Service, plan: StagingPlan, kserve: str) -> None:
-    """Refuse a plan after which KServe would not serve the service, unless that was so before."""
-    if plan.service.kind != "InferenceService":
-        return
-    before = problems(document_of(service), kserve)
-    new = [
-        problem for problem in problems(document_of(plan.service), kserve) if problem not in before
-    ]
-    if new:
-        reasons = "; ".join(f"{problem.field}: {problem.text}" for problem in new)
-        raise InputError(
-            f"KServe would not serve {service.name} staged as {plan.mode}: {reasons}",
-            file=service.file,
-            hint=f"choose another mode in {OPTION} FILE",
-        )
 
 
 def _preferences(context: StagingContext) -> list[tuple[str, str]]:
@@ -199,6 +179,8 @@ def _no_list(context: StagingContext) -> str | None:
 
 def _no_further_entry(context: StagingContext) -> str | None:
     """The reason why what the service has in its storage leaves no room for the draft."""
+    if context.canary:
+        return "KServe's canary (spec.canary) gets no storageUris: its pod would have no files"
     if context.keyed:
         return "model.storage excludes storageUris: KServe would not download the target; move it to model.storageUri"
     if context.cache and not context.listed:
@@ -368,6 +350,9 @@ def _no_image(context: StagingContext) -> str | None:
         return "no registry is known to push an image to (registry in --staging FILE)"
     if context.storage and _is_before(context, SEVERAL_IMAGES):
         return f"an image beside another entry is served since KServe 0.20, this is {context.cluster.kserve}"
+    images = [storage for storage in context.storage if is_oci(storage.uri)]
+    if len(images) >= MOST_IMAGES:
+        return f"KServe mounts at most {MOST_IMAGES} images"
     if is_native(uri) and _is_before(context, SEVERAL_IMAGES):
         return f"oci+native:// came with KServe 0.20, this is {context.cluster.kserve}"
     return None

@@ -3,11 +3,11 @@ refused or, where a rule says so, accepted and not served."""
 
 import pytest
 import yaml
+from kserve_rules import problems
 
 from mpctl.manifest import load
 from mpctl.manifest.draft_storage import DRAFT_MOUNT, without_draft
 from mpctl.methods import build
-from mpctl.staging.kserve_storage import problems
 from mpctl.staging.modes import DraftSource, StagingFacts
 from mpctl.staging.planner import plan_staging
 

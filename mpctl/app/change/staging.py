@@ -147,7 +147,7 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
     """The staging plan in a preflight; a draft that must be prepared refuses until the user overrides that."""
     if plan is None:
         return ()
-    source = "kserve/kserve v0.19.0 and v0.20.0, restated in mpctl/staging/kserve_storage.py"
+    source = "kserve/kserve v0.19.0 and v0.20.0, restated in mpctl/staging/planner.py"
     notes = (f"{plan.mode}: {plan.reason}; {'; '.join(plan.steps)}", *plan.warnings)
     if plan.mode == "present":
         source, notes = (

@@ -15,12 +15,12 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kserve_rules import problems
 
 from mpctl.errors import InputError
 from mpctl.manifest import foreign_changes, load
 from mpctl.manifest.draft_storage import without_draft
 from mpctl.methods import METHODS, build
-from mpctl.staging.kserve_storage import problems
 from mpctl.staging.modes import DraftSource, StagingFacts
 from mpctl.staging.planner import MODES, plan_staging
 
@@ -541,3 +541,19 @@ def test_a_target_in_a_local_model_cache_is_not_moved_away_from_it(text, cached)
     assert ("storageUri: hf://Qwen/Qwen3-8B" in plan.service.to_yaml()) == (
         cached or plan.mode == "pvc"
     )
+
+
+def test_a_service_with_kserves_own_canary_gets_no_entry():
+    canary = TARGETS["hf"].replace("spec:\n", "spec:\n  canary: [{name: next}]\n", 1)
+    (service,) = load(canary)
+    plan = plan_staging(service, DraftSource("org/d"), StagingFacts("0.20", **EVERYTHING))
+    unavailable = {check.mode: check.unavailable for check in plan.checks}
+    assert "spec.canary" in unavailable["storageUris"]
+    assert "spec.canary" in unavailable["oci"]
+
+
+def test_an_eleventh_image_is_none_of_the_modes():
+    entries = "".join(f"\n    - {{uri: oci://r/{i}, mountPath: /mnt/{i}/m}}" for i in range(10))
+    (service,) = load(TARGETS["uris"].replace("storageUris:", f"storageUris:{entries}", 1))
+    with pytest.raises(InputError, match="at most 10 images"):
+        plan_staging(service, DraftSource("oci://r/d:1"), StagingFacts("0.20"), mode="oci")
