@@ -6,6 +6,9 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from mpctl import commands
 from mpctl.errors import InputError, Refused
@@ -17,17 +20,29 @@ NATIVE = "native"
 _LAYERS = next(row.name for row in METHODS.values() if row.target_layers)
 
 
-@dataclass(frozen=True)
-class PublishedAcceptance:
+_K = Annotated[int, Meta(ge=1, le=256)]
+_Size = Annotated[float, Meta(gt=0, le=10_000)]  # GiB, or billions of parameters
+
+
+class PublishedAcceptance(
+    Struct, frozen=True, forbid_unknown_fields=True, rename={"temperature": "t"}
+):
     """A published acceptance length: ``tokens`` per verification, the verifier's own included, at ``k`` drafts.
 
     ``temperature`` is None where the source does not say.
     """
 
-    k: int
+    k: _K
     dataset: str
-    tokens: float
-    temperature: float | None = None
+    tokens: Annotated[float, Meta(ge=1)]
+    temperature: Annotated[float, Meta(ge=0, le=100)] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no engine can reach. Raises ValueError."""
+        if self.tokens > self.k + 1:
+            raise ValueError(
+                f"{self.tokens:g} tokens cannot come from K={self.k}: the most is {self.k + 1}"
+            )
 
     def describe(self) -> str:
         """``2.60 (K=3, mtbench, t=0)``."""
@@ -35,29 +50,33 @@ class PublishedAcceptance:
         return f"{self.tokens:.2f} (K={self.k}, {self.dataset}{heat})"
 
 
-@dataclass(frozen=True)
-class Draft:
-    """A published draft of one target; ``repo`` None: layers in the target's own checkpoint.
+class Draft(
+    Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    rename={"parallel": "parallel_drafting", "sources": "source"},
+):
+    """A published draft of one target, as a file describes it; ``repo`` None: layers in the target's own checkpoint.
 
     ``method`` is the command line's name (``p-eagle`` for a parallel eagle3 head), or the name of a method that only
     a plugin has. ``size_b``: billions of parameters; ``loaded_gib``: GiB an engine logged after loading it;
     ``kv_pool_factor``: KV pool with it over the pool without it. ``variant``: it was made for a fine-tune
-    of the target.
+    of the target. ``target``, ``file`` and ``line``: where the description stands.
     """
 
-    target: str
     repo: str | None
     method: str
-    k: int | None = None
-    k_fp8_target: int | None = None
+    k: _K | None = None
+    k_fp8_target: _K | None = None
     parallel: bool = False
-    tensor_parallel: int | None = None
-    size_b: float | None = None
-    loaded_gib: float | None = None
-    kv_pool_factor: float | None = None
-    context: int | None = None
+    tensor_parallel: Annotated[int, Meta(ge=1, le=1024)] | None = None
+    size_b: _Size | None = None
+    loaded_gib: _Size | None = None
+    kv_pool_factor: Annotated[float, Meta(gt=0, le=1)] | None = None
+    context: Annotated[int, Meta(ge=1)] | None = None
     expected: tuple[PublishedAcceptance, ...] = ()
-    per_position: tuple[float, ...] = ()
+    per_position: tuple[Annotated[float, Meta(ge=0, le=1)], ...] = ()
     engine: str = "vllm"
     plugin: str | None = None
     min_vllm: str | None = None
@@ -66,6 +85,7 @@ class Draft:
     note: str | None = None
     warn: str | None = None
     sources: tuple[str, ...] = ()
+    target: str = ""
     file: str = ""
     line: int = 0
 
@@ -127,14 +147,14 @@ class Draft:
         return None
 
 
-@dataclass(frozen=True)
-class Family:
-    """Targets whose own checkpoint drafts (method mtp), known by how their names begin."""
+class Family(Struct, frozen=True, forbid_unknown_fields=True, rename={"sources": "source"}):
+    """Targets whose own checkpoint drafts (method mtp), known by how their names begin. ``k_seen``: the largest K in
+    recipes, None if that is ``k``."""
 
-    name: str
-    prefixes: tuple[str, ...]
-    k: int
-    k_seen: int
+    family: str
+    prefixes: Annotated[tuple[str, ...], Meta(min_length=1)]
+    k: _K
+    k_seen: _K | None = None
     sources: tuple[str, ...] = ()
 
 
@@ -194,8 +214,15 @@ class Catalogue:
         """Multi-token prediction layers inside ``target``, when its family ships them."""
         for family in self.families:
             if target.lower().startswith(tuple(prefix.lower() for prefix in family.prefixes)):
-                note = f"{family.name}: K up to {family.k_seen} in recipes"
-                return Draft(target, None, _LAYERS, k=family.k, note=note, sources=family.sources)
+                note = f"{family.family}: K up to {family.k_seen or family.k} in recipes"
+                return Draft(
+                    target=target,
+                    repo=None,
+                    method=_LAYERS,
+                    k=family.k,
+                    note=note,
+                    sources=family.sources,
+                )
         return None
 
     def hint(self, target: str, *, typed: bool = True) -> str:

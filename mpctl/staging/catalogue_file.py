@@ -6,20 +6,22 @@ drafts of those it names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from itertools import pairwise
 
+from msgspec import structs
+
 from mpctl import commands
-from mpctl.errors import InputError, nearest
 from mpctl.methods import METHODS, parse_version
 from mpctl.methods.spec import cli_name
-from mpctl.staging.catalogue import NATIVE, Catalogue, Draft, Family, PublishedAcceptance
-from mpctl.yaml_lines import Node, documents
+from mpctl.staging.catalogue import NATIVE, Catalogue, Draft, Family
+from mpctl.yaml_lines import Node, document, near
 
 ENGINES = ("vllm", "sglang")
-_REPOSITORY = r"[\w.-]+/[\w.-]+"
+_REPO = rf"{NATIVE}|[\w.-]+/[\w.-]+|/\S+"
 
 
 @cache
@@ -35,14 +37,7 @@ def read_catalogue(text: str, file: str, known: Mapping[str, str] | None = None)
     Raises:
         InputError: with file, line and field of the first thing that cannot be used.
     """
-    nodes = list(documents(text, file))
-    if len(nodes) != 1:
-        raise InputError(
-            f"must hold one YAML document, has {len(nodes)}",
-            file=file,
-            hint="see docs/how-to/drafts.md",
-        )
-    root = nodes[0]
+    root = document(text, file)
     sources = root.mapping("sources", lambda node, key: node.text(key))
     allowed = {**(known or {}), **sources}
     targets = root.node("targets")
@@ -61,130 +56,44 @@ def read_catalogue(text: str, file: str, known: Mapping[str, str] | None = None)
 
 
 def _draft(node: Node, target: str, sources: Mapping[str, str]) -> Draft:
-    repo = node.text(
-        "repo", pattern=rf"{NATIVE}|{_REPOSITORY}|/\S+", what="a repository, a path or native"
-    )
-    parallel = node.value("parallel_drafting", bool, False)
-    plugin = node.maybe("plugin")
-    method = node.text("method")
-    if method not in METHODS and plugin is None:
-        near = nearest(method, METHODS)
-        raise node.error(
-            "method",
-            f"{method!r} is no method" + (f", did you mean {near}?" if near else ""),
-            commands.line("methods"),
-        )
-    if method in METHODS and not METHODS[method].loads_weights:
-        raise node.error("method", f"{method} loads no draft")
-    method = cli_name(method, parallel=parallel) if method in METHODS else method
-    draft = Draft(
-        target=target,
-        repo=None if repo == NATIVE else repo,
-        method=method,
-        k=_maybe_number(node, "k", 1, 256),
-        k_fp8_target=_maybe_number(node, "k_fp8_target", 1, 256),
-        parallel=parallel
-        or (method in METHODS and METHODS[method].parallel_drafting == "required"),
-        tensor_parallel=_maybe_number(node, "tensor_parallel", 1, 1024),
-        size_b=_real(node, "size_b", 10_000.0),
-        loaded_gib=_real(node, "loaded_gib", 10_000.0),
-        kv_pool_factor=_real(node, "kv_pool_factor", 1.0),
-        context=_maybe_number(node, "context", 1, 100_000_000),
-        expected=tuple(_expected(entry) for entry in node.nodes("expected")),
-        per_position=_shares(node),
-        engine=node.choice("engine", ENGINES, "vllm"),
-        plugin=plugin,
-        min_vllm=_version(node),
-        variant=node.maybe("variant"),
-        licence=node.maybe("licence"),
-        note=node.maybe("note"),
-        warn=node.maybe("warn"),
-        sources=_sources(node, sources),
-        file=node.file,
-        line=node.line,
-    )
-    node.done()
-    return draft
-
-
-def _family(node: Node, sources: Mapping[str, str]) -> Family:
-    family = Family(
-        node.text("family"),
-        node.texts("prefixes"),
-        node.number("k", low=1, high=256),
-        node.number("k_seen", node.number("k"), low=1, high=256),
-        _sources(node, sources),
-    )
-    if not family.prefixes:
-        raise node.error("prefixes", "names no beginning of a target's name")
-    node.done()
-    return family
-
-
-def _expected(node: Node) -> PublishedAcceptance:
-    tokens = _real(node, "tokens", 1000.0)
-    if tokens is None or tokens < 1:
-        raise node.error(
-            "tokens",
-            "an acceptance length is at least 1: it counts the token verification itself yields",
-        )
-    k = node.number("k", low=1, high=256)
-    if tokens > k + 1:
-        raise node.error("tokens", f"{tokens:g} tokens cannot come from K={k}: the most is {k + 1}")
-    acceptance = PublishedAcceptance(
-        k, node.text("dataset"), tokens, _real(node, "t", 100.0, low=0.0)
-    )
-    node.done()
-    return acceptance
-
-
-def _shares(node: Node) -> tuple[float, ...]:
-    node.asked.add("per_position")
-    if not node.has("per_position"):
-        return ()
-    items = node.body["per_position"]
-    if not isinstance(items, list) or not all(
-        isinstance(item, int | float) and not isinstance(item, bool) and 0 <= item <= 1
-        for item in items
-    ):
-        raise node.error("per_position", "expected shares from 0 to 1")
-    if any(later > earlier for earlier, later in pairwise(items)):
+    draft = node.read(Draft)
+    node.choice("engine", ENGINES, "vllm")
+    if not re.fullmatch(_REPO, draft.repo or NATIVE):
+        raise node.error("repo", f"{draft.repo!r} is not a repository, a path or native")
+    row = METHODS.get(draft.method)
+    if row is None and draft.plugin is None:
+        message = f"{draft.method!r} is no method{near(draft.method, tuple(METHODS))}"
+        raise node.error("method", message, commands.line("methods"))
+    if row is not None and not row.loads_weights:
+        raise node.error("method", f"{draft.method} loads no draft")
+    if any(later > earlier for earlier, later in pairwise(draft.per_position)):
         raise node.error(
             "per_position",
             "is cumulative: no later position is accepted more often than an earlier one",
         )
-    return tuple(float(item) for item in items)
+    if draft.min_vllm is not None and parse_version(draft.min_vllm) is None:
+        raise node.error("min_vllm", f"{draft.min_vllm!r} is no version", 'write it as "0.16.0"')
+    _require_explained(node, draft.sources, sources)
+    needs_parallel = row is not None and row.parallel_drafting == "required"
+    return structs.replace(
+        draft,
+        target=target,
+        repo=None if draft.repo == NATIVE else draft.repo,
+        method=draft.method if row is None else cli_name(draft.method, parallel=draft.parallel),
+        parallel=draft.parallel or needs_parallel,
+        file=node.file,
+        line=node.line,
+    )
 
 
-def _maybe_number(node: Node, name: str, low: int, high: int) -> int | None:
-    node.asked.add(name)
-    return node.number(name, low=low, high=high) if node.has(name) else None
+def _family(node: Node, sources: Mapping[str, str]) -> Family:
+    family = node.read(Family)
+    _require_explained(node, family.sources, sources)
+    return family
 
 
-def _real(node: Node, name: str, high: float, *, low: float = 0.0) -> float | None:
-    node.asked.add(name)
-    if not node.has(name):
-        return None
-    number = node.body[name]
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise node.error(name, f"expected a number, got {number!r}")
-    if not low <= number <= high or (name != "t" and number == 0):
-        raise node.error(name, f"{number} is not between {low:g} and {high:g}")
-    return float(number)
-
-
-def _version(node: Node) -> str | None:
-    text = node.maybe("min_vllm")
-    if text is not None and parse_version(text) is None:
-        raise node.error("min_vllm", f"{text!r} is no version", 'write it as "0.16.0"')
-    return text
-
-
-def _sources(node: Node, known: Mapping[str, str]) -> tuple[str, ...]:
-    names = node.texts("source")
+def _require_explained(node: Node, names: tuple[str, ...], known: Mapping[str, str]) -> None:
     for name in names:
         if name not in known:
-            near = nearest(name, known)
-            hint = f"did you mean {near}?" if near else "explain it under sources"
-            raise node.error("source", f"{name!r} is not among the sources", hint)
-    return names
+            message = f"{name!r} is not among the sources{near(name, tuple(known))}"
+            raise node.error("source", message, "explain it under sources")
