@@ -8,19 +8,25 @@ them, GPU hours of the week.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
 
 from mpctl.methods import METHODS
 
 DAY_S = 86400.0
 WEEK_S = 7 * DAY_S
-_LOOKUPS = tuple(
+LOOKUPS = tuple(
     name for name, row in METHODS.items() if row.is_lookup
 )  # the first needs no package
 UNKNOWN_LICENCE = "unknown-licence"  # the finding that a training may ignore
 LEAST_GAIN = 0.05  # of throughput over what serves now, below which no training is worth its risk
+
+
+_Some = Annotated[int, Meta(ge=1)]
+_Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 @dataclass(frozen=True)
@@ -37,18 +43,18 @@ class RefreshPolicy:
     - ``gpu_hours_per_week``; ``attempts`` for one stale draft; ``cool_down_s`` between two trainings of the service.
     """
 
-    prompts: Mapping[str, str]
-    min_prompts: int = 500
-    gpu_hours_per_week: float = 8.0
-    attempts: int = 2
-    cool_down_s: float = DAY_S
-    free_methods: tuple[str, ...] = _LOOKUPS[:1]
+    prompts: Annotated[dict[str, str], Meta(min_length=1)]
+    min_prompts: _Some = 500
+    gpu_hours_per_week: _Amount = 8.0
+    attempts: Annotated[int, Meta(ge=0)] = 2
+    cool_down_s: _Amount = DAY_S
+    free_methods: tuple[str, ...] = LOOKUPS[:1]
     trainer: str = ""
     trainer_image: str = ""
-    steps: int = 1000
+    steps: _Some = 1000
     queue: str | None = None
     storage_class: str | None = None
-    deadline_s: float = 6 * 3600.0
+    deadline_s: _Amount = 6 * 3600.0
     accepted: tuple[str, ...] = ()
     apply: bool = False
 

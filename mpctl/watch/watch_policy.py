@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, TypeVar
 
-from mpctl.errors import InputError
-from mpctl.json_types import Json
+from msgspec import Meta
+
 from mpctl.methods import METHODS
-from mpctl.records import decode
-from mpctl.watch.refresh import UNKNOWN_LICENCE, RefreshPolicy
-from mpctl.yaml_lines import document
+from mpctl.watch.refresh import LOOKUPS, UNKNOWN_LICENCE, RefreshPolicy
+from mpctl.yaml_lines import Node, document
 
 PREVIOUS = "previous"
 FALL_BACK, NOTIFY = "fall_back", "notify"
+_Policy = TypeVar("_Policy")
+_MONTH_S = 30 * 86400.0
+_UpToADay = Annotated[float, Meta(ge=0, le=86400)]
+_Loss = Annotated[float, Meta(ge=0.05, le=0.9)]
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,23 @@ class WatchPolicy:
       (:class:`mpctl.watch.refresh.RefreshPolicy`); None: neither.
     """
 
-    interval_s: float = 15.0
-    loss: float = 0.2
-    cache_loss: float = 0.1
-    false_alarms_per_month: float = 1.0
+    interval_s: Annotated[float, Meta(ge=1, le=300)] = 15.0
+    loss: _Loss = 0.2
+    cache_loss: _Loss = 0.1
+    false_alarms_per_month: Annotated[float, Meta(ge=0.01, le=1000)] = 1.0
     fall_back: bool = False
-    ladder: tuple[str, ...] = (PREVIOUS,)
-    confirm_s: float = 30.0
-    cool_down_s: float = 3600.0
-    per_day: int = 2
+    ladder: Annotated[tuple[str, ...], Meta(min_length=1)] = (PREVIOUS,)
+    confirm_s: _UpToADay = 30.0
+    cool_down_s: Annotated[float, Meta(ge=0, le=_MONTH_S)] = 3600.0
+    per_day: Annotated[int, Meta(ge=0, le=100)] = 2
     restart: bool = True
-    fleet_share: float = 0.1
-    fleet_window_s: float = 3600.0
-    sentinel_s: float = 300.0
-    sentinel_share: float = 0.005
+    fleet_share: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    fleet_window_s: Annotated[float, Meta(ge=1, le=_MONTH_S)] = 3600.0
+    sentinel_s: _UpToADay = 300.0
+    sentinel_share: Annotated[float, Meta(ge=0, le=0.05)] = 0.005
     wrong_answers: str = FALL_BACK
     re_arm: bool = False
-    re_arm_prompts: Mapping[str, str] = ()  # type: ignore[assignment]
+    re_arm_prompts: dict[str, str] = field(default_factory=dict)
     refresh: RefreshPolicy | None = None
 
     @property
@@ -73,91 +74,28 @@ class WatchPolicy:
             InputError: no YAML mapping of known limits; file, line and field are named.
         """
         node = document(text, file)
-        values: Json = {}
-        for name, value in node.body.items():
-            fault = _fault(str(name), value)
-            if fault:
-                raise InputError(fault, file=file, line=node.line_of(str(name)), field=str(name))
-            values[str(name)] = tuple(value) if isinstance(value, list) else value
-        if "refresh" in values:
-            values["refresh"] = decode(RefreshPolicy, values["refresh"])
-        return cls(**values)
+        policy = _read(node, cls)
+        node.choice("wrong_answers", (FALL_BACK, NOTIFY), FALL_BACK)
+        _require_known(node, "ladder", policy.ladder, (*METHODS, PREVIOUS))
+        if policy.refresh is not None:
+            refresh = node.node("refresh")
+            _read(refresh, RefreshPolicy)
+            _require_known(refresh, "free_methods", policy.refresh.free_methods, LOOKUPS)
+            _require_known(refresh, "accepted", policy.refresh.accepted, (UNKNOWN_LICENCE,))
+            if policy.refresh.apply and not policy.refresh.trainer:
+                raise refresh.error("apply", "needs a trainer")
+        return policy
 
 
-_RANGES = {
-    "interval_s": (1.0, 300.0),
-    "loss": (0.05, 0.9),
-    "cache_loss": (0.05, 0.9),
-    "false_alarms_per_month": (0.01, 1000.0),
-    "confirm_s": (0.0, 86400.0),
-    "cool_down_s": (0.0, 30 * 86400.0),
-    "per_day": (0, 100),
-    "fleet_share": (0.0, 1.0),
-    "fleet_window_s": (1.0, 30 * 86400.0),
-    "sentinel_s": (0.0, 86400.0),
-    "sentinel_share": (0.0, 0.05),
-}
+def _read(node: Node, kind: type[_Policy]) -> _Policy:
+    """Return a mapping as a dataclass, whose fields alone it may have."""
+    shape: Any = kind
+    node.asked.update(limit.name for limit in fields(shape))
+    node.done()
+    return node.read(kind)
 
 
-def _fault(name: str, value: Any) -> str:
-    """Describe the error in a limit; empty when it is valid."""
-    if name not in {f.name for f in fields(WatchPolicy)}:
-        return f"unknown; known are {', '.join(f.name for f in fields(WatchPolicy))}"
-    if name in _RANGES:
-        least, most = _RANGES[name]
-        number = (
-            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        )
-        whole = not isinstance(least, int) or isinstance(value, int)
-        return (
-            ""
-            if number and whole and least <= value <= most
-            else f"must be a number from {least:g} to {most:g}"
-        )
-    if name in ("fall_back", "restart", "re_arm"):
-        return "" if isinstance(value, bool) else "must be true or false"
-    if name == "wrong_answers":
-        return "" if value in (FALL_BACK, NOTIFY) else f"must be {FALL_BACK} or {NOTIFY}"
-    if name == "ladder":
-        rungs = {*METHODS, PREVIOUS}
-        sound = (
-            isinstance(value, list)
-            and value
-            and all(isinstance(v, str) and v in rungs for v in value)
-        )
-        return "" if sound else f"must be a list of {', '.join(sorted(rungs))}"
-    if name == "refresh":
-        return _fault_of_refresh(value)
-    sound = isinstance(value, dict) and all(
-        isinstance(k, str) and isinstance(v, str) for k, v in value.items()
-    )
-    return "" if sound else "must be a mapping of classes of traffic to files"
-
-
-def _fault_of_refresh(value: Any) -> str:
-    try:
-        policy = decode(RefreshPolicy, value)
-    except ValueError as error:
-        return str(error)
-    lookups = [name for name, row in METHODS.items() if row.is_lookup]
-    if unknown := [name for name in policy.free_methods if name not in lookups]:
-        return f"free_methods: {unknown[0]} is none of {', '.join(lookups)}"
-    if unknown := sorted({*policy.accepted} - {UNKNOWN_LICENCE}):
-        return f"accepted: {unknown[0]} is no finding of a training: {UNKNOWN_LICENCE}"
-    if policy.apply and not policy.trainer:
-        return "apply needs a trainer"
-    numbers = (
-        policy.min_prompts,
-        policy.attempts,
-        policy.gpu_hours_per_week,
-        policy.cool_down_s,
-        policy.deadline_s,
-    )
-    positive = min(policy.min_prompts, policy.steps) > 0 and all(
-        0 <= number < math.inf for number in numbers
-    )
-    return (
-        ""
-        if policy.prompts and positive
-        else "needs prompts, and numbers from 0, min_prompts and steps from 1"
-    )
+def _require_known(node: Node, field: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in known:
+            raise node.error(field, f"{name} is none of {', '.join(known)}")

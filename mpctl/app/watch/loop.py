@@ -204,7 +204,9 @@ def read_policy(file: str | None, interval_s: float | None) -> WatchPolicy:
         if file is None
         else WatchPolicy.parse(read_file(file, "--watch-policy"), file=file)
     )
-    return policy if interval_s is None else replace(policy, interval_s=max(interval_s, 0.2))
+    if interval_s is None:
+        return policy
+    return replace(policy, interval_s=max(interval_s, 0.2))
 
 
 def reopen(console: Console, place: Place) -> Callable[[Session], Session]:

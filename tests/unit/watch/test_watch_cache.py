@@ -163,7 +163,7 @@ def test_the_policy_says_what_a_loss_is():
     patient.runs(WARM + 20)
     patient.runs(60, held=1400)
     assert patient.cache.kept is True
-    with pytest.raises(InputError, match="must be a number from"):
+    with pytest.raises(InputError, match=r"a number >= 0\.05"):
         WatchPolicy.parse("cache_loss: 0.01\n", file="watch.yaml")
 
 

@@ -86,19 +86,23 @@ def test_a_policy_file_has_a_refresh():
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("true", "not an object"),
-        ("{min_prompts: 5}", "no field prompts"),
-        ("{prompts: {}}", "needs prompts"),
-        ("{prompts: {a: b}, gpus: 3}", "unknown field gpus"),
+        ("true", "expected a mapping"),
+        ("{min_prompts: 5}", "prompts: required field is missing"),
+        ("{prompts: {}}", "prompts: expected a mapping of length >= 1"),
+        ("{prompts: {a: b}, gpus: 3}", "gpus: unknown field"),
         ("{prompts: {a: b}, apply: 7}", "apply"),
-        ("{prompts: {a: b}, attempts: -1}", "numbers from 0"),
-        ("{prompts: {a: b}, gpu_hours_per_week: .nan}", "numbers from 0"),
+        ("{prompts: {a: b}, attempts: -1}", "attempts: expected a whole number >= 0"),
+        (
+            "{prompts: {a: b}, gpu_hours_per_week: .nan}",
+            "gpu_hours_per_week: expected a number >= 0",
+        ),
         ("{prompts: {a: b}, free_methods: [eagle3]}", "eagle3 is none of"),
-        ("{prompts: {a: b}, accepted: [licence]}", "licence is no finding of a training"),
-        ("{prompts: {a: b}, steps: 0}", "steps from 1"),
+        ("{prompts: {a: b}, accepted: [licence]}", "licence is none of unknown-licence"),
+        ("{prompts: {a: b}, steps: 0}", "steps: expected a whole number >= 1"),
     ],
 )
 def test_a_wrong_refresh_is_named_with_its_line(text, fault):
     with pytest.raises(InputError, match=fault) as caught:
         WatchPolicy.parse(f"fall_back: true\nrefresh: {text}\n", file="watch.yaml")
-    assert (caught.value.line, caught.value.field) == (2, "refresh")
+    assert caught.value.line == 2
+    assert caught.value.field.startswith("refresh")
