@@ -98,14 +98,7 @@ def kserve_version(facts: ClusterFacts) -> tuple[tuple[int, int] | None, str]:
             match = re.match(r"v?(\d+)\.(\d+)", text)
             if match:
                 return (int(match[1]), int(match[2])), how
-    fields = facts.kserve_fields
-    if fields is None:
-        return None, ""
-    if "canary" in fields:
-        return (0, 20), "spec.canary in the schema: 0.20 or later"
-    if "predictor.storageUris" in fields:
-        return (0, 16), "predictor.storageUris in the schema: 0.16 or later"
-    return (0, 15), "neither storageUris nor canary in the schema: older than 0.16"
+    return None, ""
 
 
 def check_version(facts: ClusterFacts) -> Iterator[Symptom]:

@@ -61,9 +61,6 @@ class ClusterFacts:
     unread: Mapping[str, str] = field(
         default_factory=dict
     )  # resource -> why it was not read; it may exist
-    kserve_fields: frozenset[str] | None = (
-        None  # dotted paths below an InferenceService's spec, where asked for
-    )
     kserve_namespace: str = "kserve"
     denied: tuple[Denied, ...] | None = None  # None where nobody asked
     owners: Mapping[tuple[str, str], str] = field(

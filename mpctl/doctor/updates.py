@@ -50,18 +50,22 @@ def _count(value: Any, replicas: int, *, up: bool) -> int:
 def strategy(workload: Workload) -> tuple[int, int]:
     """Return how many pods an update may add and how many it may stop first, as their controller resolves them."""
     spec, replicas = value_at(workload.record, "spec"), workload.replicas
-    rolling, defaults = value_at(spec, "strategy", "rollingUpdate"), ("25%", "25%")
     if value_at(spec, "leaderWorkerTemplate"):
-        rolling, defaults = (
-            value_at(spec, "rolloutStrategy", "rollingUpdateConfiguration"),
-            ("0", "1"),
-        )
-    if value_at(spec, "strategy", "type") == "Recreate":
+        rolling = value_at(spec, "rolloutStrategy", "rollingUpdateConfiguration") or {}
+        limits = {"maxSurge": "0", "maxUnavailable": "1", **rolling}
+        return resolved_limits({"rollingUpdate": limits}, replicas)
+    return resolved_limits(value_at(spec, "strategy"), replicas)
+
+
+def resolved_limits(strategy: JsonView | None, replicas: int) -> tuple[int, int]:
+    """Return how many pods a Deployment's update with this strategy may add, and how many it may stop first."""
+    if value_at(strategy, "type") == "Recreate":
         return 0, replicas
     surge, unavailable = (
-        defaults[up] if value_at(rolling, key) is None else value_at(rolling, key)
-        for up, key in enumerate(("maxSurge", "maxUnavailable"))
+        value_at(strategy, "rollingUpdate", key) for key in ("maxSurge", "maxUnavailable")
     )
+    surge = "25%" if surge is None else surge
+    unavailable = "25%" if unavailable is None else unavailable
     added, stopped = _count(surge, replicas, up=True), _count(unavailable, replicas, up=False)
     return added, stopped if added or stopped else 1
 

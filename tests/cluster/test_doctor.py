@@ -49,14 +49,14 @@ def test_doctor_reports_nothing_on_a_healthy_service(cluster, namespace, mpctl):
     assert "fail" not in {item["severity"] for items in diagnosis.values() for item in items}
     for name in (
         "dra-api",
-        "kserve-version",
         "kserve-webhook",
         "dra-driver",
         "dra-slices",
         "rights",
     ):
         assert worst(diagnosis, name)[0] == "ok", name
-    assert "0.20" in worst(diagnosis, "kserve-version")[1]
+    # KServe's controller runs outside of this cluster, so no Deployment names its version.
+    assert worst(diagnosis, "kserve-version")[0] == "note"
     # Every request is one that `mpctl rbac` grants, and only reviews are created.
     assert cluster.proxy.rules() <= KNOWN
     assert {c.resource for c in cluster.proxy.calls if c.write} <= {

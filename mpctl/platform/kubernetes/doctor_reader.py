@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from mpctl.doctor import ClusterFacts, Denied
 from mpctl.doctor.access import FORBIDDEN
-from mpctl.doctor.kserve_setup import CONFIG, kserve_version
+from mpctl.doctor.kserve_setup import CONFIG
 from mpctl.doctor.state import full_name, list_at, value_at
 from mpctl.doctor.updates import ALL_PODS
 from mpctl.errors import MpctlError, NotPermitted
@@ -66,7 +64,7 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
         reader.read_all([(ALL_PODS, "", _every_pod)])
     services = [item for kind in _SERVICES for item in reader.objects.get(kind.plural, ())]
     history = reader.objects.get("ledgers", ())
-    facts = ClusterFacts(
+    return ClusterFacts(
         now=now,
         namespace=namespace,
         groups=reader.groups,
@@ -78,7 +76,6 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
         unfinished=_unfinished([item for item in history if _is_own(item)], reader.unread),
         look_alikes=tuple(look_alike(item) for item in history if not _is_own(item)),
     )
-    return _with_schema(client, facts)
 
 
 def _every_pod(client: Client) -> Sequence[Json] | None:
@@ -201,24 +198,3 @@ def _denied(
     except MpctlError as error:
         unread["rights"] = error.message
         return None
-
-
-def _with_schema(client: Client, facts: ClusterFacts) -> ClusterFacts:
-    """Ask for KServe's schema (0.7 MB) only where nothing smaller tells its version."""
-    if kserve_version(facts)[0] is not None or "v1beta1" not in facts.groups.get(kinds.SERVING, ()):
-        return facts
-    try:
-        text = client.raw(f"/openapi/v3/apis/{kinds.SERVING}/v1beta1")
-        return replace(facts, kserve_fields=_fields(json_object(text))) if text else facts
-    except NotPermitted:
-        return facts
-
-
-def _fields(document: Any) -> frozenset[str] | None:
-    for schema in (value_at(document, "components", "schemas") or {}).values():
-        group_kinds = list_at(schema, "x-kubernetes-group-version-kind")
-        if any(k.get("kind") == kinds.INFERENCE_SERVICE.name for k in group_kinds):
-            spec = value_at(schema, "properties", "spec", "properties") or {}
-            predictor = value_at(spec, "predictor", "properties") or {}
-            return frozenset((*spec, *(f"predictor.{name}" for name in predictor)))
-    return None

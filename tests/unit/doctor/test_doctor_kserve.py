@@ -42,21 +42,17 @@ def test_each_fault_is_found_and_nothing_else(name):
 
 
 @pytest.mark.parametrize(
-    ("fields", "severity", "word"),
+    ("image", "severity", "word"),
     [
-        (frozenset({"predictor.storageUris", "canary"}), "ok", "0.20"),
-        (frozenset({"predictor.storageUris"}), "ok", "0.16"),
-        (frozenset(), "warn", "older than 0.16"),
-        (None, "note", "version is unknown"),
+        ("kserve/kserve-controller:v0.20.0", "ok", "0.20"),
+        ("kserve/kserve-controller:v0.15.2", "warn", "older than 0.16"),
+        ("mirror/kserve@sha256:0123", "note", "version is unknown"),
     ],
 )
-def test_kserve_version_from_the_schema_where_no_image_tells(fields, severity, word):
+def test_kserves_version_is_that_of_its_controllers_image(image, severity, word):
     objects = healthy()
-    the(objects, "kserve-deployments")["spec"]["template"]["spec"]["containers"][0]["image"] = (
-        "mirror/kserve@sha256:0123"
-    )
-    finding = next(
-        f for f in diagnose(facts(objects, kserve_fields=fields)) if f.id == "kserve-version"
-    )
+    controller = the(objects, "kserve-deployments")
+    controller["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    finding = next(f for f in diagnose(facts(objects)) if f.id == "kserve-version")
     assert finding.severity == severity
     assert word in finding.cause

@@ -113,28 +113,6 @@ def test_kserve_is_looked_for_where_its_webhooks_lead():
     assert ("endpointslices", "ml-system", "") in client.asked
 
 
-def test_the_schema_is_asked_for_only_where_no_image_tells_the_version():
-    spec = {"canary": {}, "predictor": {"properties": {"storageUris": {}}}}
-    schema = {
-        "x-kubernetes-group-version-kind": [{"kind": "InferenceService"}],
-        "properties": {"spec": {"properties": spec}},
-    }
-    path = "/openapi/v3/apis/serving.kserve.io/v1beta1"
-    raw = {path: json.dumps({"components": {"schemas": {"one": schema}}})}
-    assert read(FakeClient(raw=raw)).kserve_fields == {
-        "canary",
-        "predictor",
-        "predictor.storageUris",
-    }
-    container = {"image": "kserve/kserve-controller:v0.20.0"}
-    controller = {
-        "metadata": {"name": "c"},
-        "spec": {"template": {"spec": {"containers": [container]}}},
-    }
-    objects = {("deployments", "control-plane=kserve-controller-manager"): [controller]}
-    assert read(FakeClient(objects, raw=raw)).kserve_fields is None
-
-
 def test_a_ledger_that_cannot_be_read_is_said():
     fields = {"mpctl.dev/service": "qwen", "mpctl.dev/part": "ledger"}
     part = {

@@ -17,6 +17,7 @@ from functools import lru_cache
 
 import yaml
 
+from mpctl.doctor.updates import resolved_limits
 from mpctl.errors import InputError, Refused
 from mpctl.json_types import Json, JsonView
 from mpctl.manifest.text.yaml_tree import dump
@@ -180,7 +181,7 @@ def transition_text(text: str, replicas: int, *, downtime: bool) -> str:
     restoring it restarts no pod.
     """
     record = object_of(text)
-    stopped_first = _stopped_first(shape_of(record).strategy_of(record) or {}, replicas)
+    _, stopped_first = resolved_limits(shape_of(record).strategy_of(record), replicas)
     needed = stopped_first == 0 if downtime else stopped_first >= replicas
     return with_transition_strategy(text, downtime=downtime) if needed else text
 
@@ -214,23 +215,3 @@ def _transition_strategy(*, downtime: bool) -> Json:
         {"maxSurge": 0, "maxUnavailable": 1} if downtime else {"maxSurge": 1, "maxUnavailable": 0}
     )
     return {"type": "RollingUpdate", "rollingUpdate": limits}
-
-
-def _stopped_first(strategy: JsonView, replicas: int) -> int:
-    """Number of pods that a Deployment stops before new ones are ready.
-
-    Kubernetes: percentages of maxUnavailable round down; when both limits are 0, one pod may stop.
-    """
-    if strategy.get("type") == "Recreate":
-        return replicas
-    rolling = strategy.get("rollingUpdate") or {}
-    unavailable = _share(rolling.get("maxUnavailable", "25%"), replicas, up=False)
-    surge = _share(rolling.get("maxSurge", "25%"), replicas, up=True)
-    return 1 if unavailable == 0 and surge == 0 else unavailable
-
-
-def _share(value: int | str, replicas: int, *, up: bool) -> int:
-    if isinstance(value, str) and value.endswith("%"):
-        percent = int(value[:-1])
-        return -(-percent * replicas // 100) if up else percent * replicas // 100
-    return int(value)
