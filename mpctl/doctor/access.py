@@ -14,8 +14,8 @@ from mpctl.doctor.state import (
     label,
     since_s,
     title,
-    value_at,
 )
+from mpctl.json_fields import value_at
 
 MANAGED = "app.kubernetes.io/managed-by"
 OURS = "mpctl"

@@ -6,17 +6,9 @@ from collections.abc import Iterator
 
 from mpctl import commands
 from mpctl.doctor.access import holder_of
-from mpctl.doctor.state import (
-    ClusterFacts,
-    KubeObject,
-    Symptom,
-    annotation,
-    full_name,
-    list_at,
-    title,
-    value_at,
-)
+from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, annotation, full_name, title
 from mpctl.doctor.workloads import predictor, workloads
+from mpctl.json_fields import list_at, value_at
 
 CLASS = "serving.kserve.io/autoscalerClass"
 _AUTOSCALING = "docs/how-to/autoscaling.md"

@@ -17,12 +17,11 @@ from mpctl.doctor.state import (
     age_s,
     full_name,
     label,
-    list_at,
     title,
-    value_at,
 )
 from mpctl.doctor.workloads import workloads
 from mpctl.estimate.capacity import DRIVER, GPU_LABEL
+from mpctl.json_fields import list_at, mapping_at, value_at
 
 LIMIT = "nvidia.com/gpu"
 _DRIVER = "kubernetes-sigs/dra-driver-nvidia-gpu, chart 0.4"
@@ -34,7 +33,7 @@ _GRACE_S = 600
 
 def is_gpu_node(node: KubeObject) -> bool:
     """Return whether NVIDIA's label, a cloud's accelerator label or the device plugin says that a node has GPUs."""
-    labels = value_at(node, "metadata", "labels") or {}
+    labels = mapping_at(node, "metadata", "labels")
     accelerator = any(
         key in labels
         for key in ("cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator")

@@ -15,11 +15,10 @@ from mpctl.doctor.state import (
     Symptom,
     full_name,
     label,
-    list_at,
     title,
-    value_at,
 )
 from mpctl.doctor.workloads import workloads
+from mpctl.json_fields import list_at, mapping_at, value_at
 from mpctl.json_types import Json
 
 GROUP = "serving.kserve.io"
@@ -128,7 +127,7 @@ def config_of(facts: ClusterFacts) -> Json | None:
     if not configmaps:
         return None
     sections: Json = {}
-    for key, text in (value_at(configmaps[0], "data") or {}).items():
+    for key, text in mapping_at(configmaps[0], "data").items():
         try:
             sections[key] = json.loads(text)
         except (TypeError, ValueError):
@@ -174,7 +173,7 @@ def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> I
     silent: set[str] = set()
     called: set[str] = set()
     for hook in list_at(configuration, "webhooks"):
-        client = hook.get("clientConfig") or {}
+        client = mapping_at(hook, "clientConfig")
         if not client.get("caBundle"):
             yield Symptom(
                 "kserve-webhook",

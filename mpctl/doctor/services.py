@@ -18,15 +18,13 @@ from mpctl.doctor.state import (
     Symptom,
     age_s,
     annotation,
-    condition,
     full_name,
-    list_at,
     title,
-    value_at,
 )
 from mpctl.doctor.workloads import Workload, every_service, workloads
 from mpctl.errors import InputError
 from mpctl.estimate.facts import running_findings
+from mpctl.json_fields import condition, list_at, mapping_at, value_at
 from mpctl.manifest import Service, Storage, load
 from mpctl.manifest.engine.engine_port import port_of
 from mpctl.manifest.service import stated_releases
@@ -40,7 +38,7 @@ _SILENT_S = 60  # a pod without a PodScheduled condition for so long has no sche
 
 def check_probes(facts: ClusterFacts) -> Iterator[Symptom]:
     for workload in workloads(facts):
-        ready = workload.engine.get("readinessProbe") or {}
+        ready = mapping_at(workload.engine, "readinessProbe")
         if {"httpGet", "exec", "grpc"} & set(ready):
             continue
         early = "which passes long before the model is loaded: requests fail during every start"
@@ -97,7 +95,7 @@ def pod_trouble(facts: ClusterFacts, pod: KubeObject) -> str | None:
     pending = value_at(pod, "status", "phase") == "Pending" and not value_at(
         pod, "spec", "nodeName"
     )
-    if pending and scheduled is None and (age_s(pod, facts.now) or 0) > _SILENT_S:
+    if pending and not scheduled and (age_s(pod, facts.now) or 0) > _SILENT_S:
         return f"pod {name} is ignored by the scheduler{_claims(facts, pod)}"
     for status in (
         *list_at(pod, "status", "initContainerStatuses"),

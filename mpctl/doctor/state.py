@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from mpctl.json_fields import list_at, mapping_at, value_at
 from mpctl.json_types import JsonView
 
 KubeObject = JsonView
@@ -84,19 +85,6 @@ class ClusterFacts:
         return next((t for t in self.listed(resource) if full_name(t) == (namespace, name)), None)
 
 
-def value_at(item: Any, *keys: str) -> Any:
-    """The value under a path of keys, None when any step is missing."""
-    for key in keys:
-        item = item.get(key) if isinstance(item, Mapping) else None
-    return item
-
-
-def list_at(item: Any, *keys: str) -> Sequence[Any]:
-    """The list under a path of keys, empty when there is none."""
-    entries = value_at(item, *keys)
-    return entries if isinstance(entries, Sequence) and not isinstance(entries, str) else ()
-
-
 def full_name(item: KubeObject) -> tuple[str, str]:
     """Namespace (empty for a cluster's own object) and name."""
     return str(value_at(item, "metadata", "namespace") or ""), str(
@@ -121,11 +109,6 @@ def annotation(item: KubeObject, name: str) -> str | None:
     return None if annotation_value is None else str(annotation_value)
 
 
-def condition(item: KubeObject, kind: str) -> KubeObject | None:
-    """A condition of the status by type."""
-    return next((c for c in list_at(item, "status", "conditions") if c.get("type") == kind), None)
-
-
 def age_s(item: KubeObject, now: datetime) -> float | None:
     """Seconds since the object was created."""
     return since_s(value_at(item, "metadata", "creationTimestamp"), now)
@@ -148,15 +131,13 @@ def is_budgeted(budgets: Iterable[KubeObject], labels: Mapping[str, str]) -> boo
 
 def selects(selector: Any, labels: Mapping[str, str]) -> bool:
     """Return whether a LabelSelector (matchLabels and matchExpressions) matches; an empty one matches everything."""
-    if any(
-        labels.get(key) != value for key, value in (value_at(selector, "matchLabels") or {}).items()
-    ):
+    if any(labels.get(key) != value for key, value in mapping_at(selector, "matchLabels").items()):
         return False
     return all(_matches(rule, labels) for rule in list_at(selector, "matchExpressions"))
 
 
 def _matches(rule: JsonView, labels: Mapping[str, str]) -> bool:
-    key, values = str(rule.get("key")), rule.get("values") or []
+    key, values = str(rule.get("key")), list_at(rule, "values")
     match rule.get("operator"):
         case "In":
             return labels.get(key) in values

@@ -12,18 +12,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from mpctl.doctor.state import (
-    ClusterFacts,
-    KubeObject,
-    Symptom,
-    full_name,
-    list_at,
-    selects,
-    value_at,
-)
+from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, full_name, selects
 from mpctl.doctor.workloads import Workload, workloads
 from mpctl.estimate.capacity import excluded, exclusion_reason, gpu_nodes, is_finished
 from mpctl.estimate.quota import Amounts, amount, exceeded_quotas, requested, total
+from mpctl.json_fields import list_at, mapping_at, value_at
 from mpctl.json_types import JsonView
 
 ALL_PODS = "pods of all namespaces"
@@ -51,7 +44,7 @@ def strategy(workload: Workload) -> tuple[int, int]:
     """Return how many pods an update may add and how many it may stop first, as their controller resolves them."""
     spec, replicas = value_at(workload.record, "spec"), workload.replicas
     if value_at(spec, "leaderWorkerTemplate"):
-        rolling = value_at(spec, "rolloutStrategy", "rollingUpdateConfiguration") or {}
+        rolling = mapping_at(spec, "rolloutStrategy", "rollingUpdateConfiguration")
         limits = {"maxSurge": "0", "maxUnavailable": "1", **rolling}
         return resolved_limits({"rollingUpdate": limits}, replicas)
     return resolved_limits(value_at(spec, "strategy"), replicas)
@@ -82,7 +75,7 @@ class _Room:
     def slots(self, node: KubeObject, pod: JsonView) -> int:
         """Pods that the free resources of a node are enough for."""
         allocatable, used = (
-            value_at(node, "status", "allocatable") or {},
+            mapping_at(node, "status", "allocatable"),
             self.used.get(full_name(node)[1], {}),
         )
         counts = [_MANY]
@@ -135,7 +128,7 @@ def check_surge(facts: ClusterFacts) -> Iterator[Symptom]:
         return
     for workload in workloads(facts):
         surge, unavailable = strategy(workload)
-        pod = value_at(workload.template, "spec") or {}
+        pod = mapping_at(workload.template, "spec")
         devices = (
             _templates(pod)
             or any("/" in name for name in requested(pod))
@@ -199,9 +192,7 @@ def _in_affinity(pod: JsonView, node: KubeObject) -> bool:
         pod, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"
     )
     terms = list_at(required, "nodeSelectorTerms")
-    return not terms or any(
-        selects(term, value_at(node, "metadata", "labels") or {}) for term in terms
-    )
+    return not terms or any(selects(term, mapping_at(node, "metadata", "labels")) for term in terms)
 
 
 def _repelled(workload: Workload, pod: JsonView, node: KubeObject, room: _Room) -> bool:
@@ -242,8 +233,8 @@ def _selected(term: JsonView, owner: KubeObject, target: KubeObject) -> bool:
     namespaces = term.get("namespaces") or [full_name(owner)[0]]
     if term.get("labelSelector") is None or not (everywhere or full_name(target)[0] in namespaces):
         return False
-    labels, own = (value_at(pod, "metadata", "labels") or {} for pod in (target, owner))
-    same = all(labels.get(key) == own.get(key) for key in term.get("matchLabelKeys") or ())
+    labels, own = (mapping_at(pod, "metadata", "labels") for pod in (target, owner))
+    same = all(labels.get(key) == own.get(key) for key in list_at(term, "matchLabelKeys"))
     return same and selects(term["labelSelector"], labels)
 
 

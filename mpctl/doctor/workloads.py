@@ -9,14 +9,12 @@ from mpctl.doctor.state import (
     SERVICE_LABEL,
     ClusterFacts,
     KubeObject,
-    condition,
     full_name,
     is_budgeted,
     label,
-    list_at,
     selects,
-    value_at,
 )
+from mpctl.json_fields import condition, list_at, mapping_at, value_at
 from mpctl.manifest.engine.engine_port import CONTAINER
 from mpctl.manifest.engine.recognition import is_vllm_start
 from mpctl.methods.preflight.drain import budget_command
@@ -59,7 +57,7 @@ class Workload:
     def labels(self) -> dict[str, str]:
         groups = value_at(self.record, "spec", "leaderWorkerTemplate")
         added = {SET_LABEL: full_name(self.record)[1]} if groups else {}
-        return {**(value_at(self.template, "metadata", "labels") or {}), **added}
+        return {**mapping_at(self.template, "metadata", "labels"), **added}
 
     @property
     def replicas(self) -> int:
@@ -67,7 +65,7 @@ class Workload:
         return 1 if replicas is None else int(replicas)
 
     @property
-    def health(self) -> KubeObject | None:
+    def health(self) -> KubeObject:
         """The condition that says whether it serves."""
         return condition(self.service, "Ready") or condition(self.record, "Available")
 
@@ -80,7 +78,7 @@ class Workload:
             selector = {"matchLabels": {SET_LABEL: full_name(self.record)[1]}}
         for pod in facts.listed("pods") if selector else ():
             if full_name(pod)[0] == self.names[0] and selects(
-                selector, value_at(pod, "metadata", "labels") or {}
+                selector, mapping_at(pod, "metadata", "labels")
             ):
                 yield pod
 
@@ -155,7 +153,7 @@ def _template(record: KubeObject) -> KubeObject:
     groups = value_at(record, "spec", "leaderWorkerTemplate")
     keys = ("leaderTemplate", "workerTemplate") if groups else ()
     templates = (value_at(groups, key) for key in keys)
-    return next(filter(None, templates), None) or value_at(record, "spec", "template") or {}
+    return next(filter(None, templates), None) or mapping_at(record, "spec", "template")
 
 
 def _is_vllm(container: KubeObject) -> bool:

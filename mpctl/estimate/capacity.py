@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mpctl.json_fields import labels_of, list_at, mapping_at, name_of, value_at
 from mpctl.json_types import JsonView
 
 DRIVER = "gpu.nvidia.com"
@@ -48,26 +49,26 @@ def gpu_nodes(documents: Iterable[JsonView]) -> tuple[GpuNode, ...]:
     slices = [
         item
         for item in cluster_objects
-        if item.get("kind") == "ResourceSlice" and _spec(item).get("driver") == DRIVER
+        if item.get("kind") == "ResourceSlice" and value_at(item, "spec", "driver") == DRIVER
     ]
     pools = {
-        _spec(item)["pool"]["name"]: _spec(item).get("nodeName")
+        value_at(item, "spec", "pool", "name"): value_at(item, "spec", "nodeName")
         for item in slices
-        if "pool" in _spec(item)
+        if value_at(item, "spec", "pool")
     }
     devices: dict[str, set[str]] = {}
     for item in slices:
-        names = {device["name"] for device in _spec(item).get("devices") or []}
-        devices.setdefault(str(_spec(item).get("nodeName")), set()).update(names)
+        names = {device["name"] for device in list_at(item, "spec", "devices")}
+        devices.setdefault(str(value_at(item, "spec", "nodeName")), set()).update(names)
     taken: dict[str, set[str]] = {}
     for claim in (item for item in cluster_objects if item.get("kind") == "ResourceClaim"):
-        allocation = (claim.get("status") or {}).get("allocation") or {}
-        for result in (allocation.get("devices") or {}).get("results") or []:
+        allocation = mapping_at(claim, "status", "allocation")
+        for result in list_at(allocation, "devices", "results"):
             if result.get("driver") == DRIVER:
                 taken.setdefault(str(pools.get(result.get("pool"))), set()).add(result["device"])
     nodes = []
     for item in (item for item in cluster_objects if item.get("kind") == "Node"):
-        name, labels = item["metadata"]["name"], item["metadata"].get("labels") or {}
+        name, labels = name_of(item), labels_of(item)
         if labels.get(GPU_LABEL) != "true" and name not in devices:
             continue
         published = len(devices.get(name, ()))
@@ -77,17 +78,12 @@ def gpu_nodes(documents: Iterable[JsonView]) -> tuple[GpuNode, ...]:
     return tuple(sorted(nodes, key=lambda node: node.name))
 
 
-def _spec(item: JsonView) -> JsonView:
-    spec = item.get("spec")
-    return spec if isinstance(spec, Mapping) else {}
-
-
 def excluded(node: JsonView) -> str:
     """Why no pod is scheduled on a node, whatever the pod; empty where pods are."""
-    conditions = (node.get("status") or {}).get("conditions") or []
+    conditions = list_at(node, "status", "conditions")
     if not any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
         return "not ready"
-    return "cordoned" if _spec(node).get("unschedulable") else ""
+    return "cordoned" if value_at(node, "spec", "unschedulable") else ""
 
 
 def assess_fit(need: Need, nodes: Sequence[GpuNode]) -> tuple[bool, tuple[str, ...]]:
@@ -111,27 +107,27 @@ def assess_fit(need: Need, nodes: Sequence[GpuNode]) -> tuple[bool, tuple[str, .
 
 def gpus_of(pod_spec: JsonView) -> int:
     """Number of GPUs that a pod requests: its claims, else its limits."""
-    claims = pod_spec.get("resourceClaims") or []
+    claims = list_at(pod_spec, "resourceClaims")
     if claims:
         return len(claims)
     total = 0
-    for container in pod_spec.get("containers") or []:
-        limits = (container.get("resources") or {}).get("limits") or {}
+    for container in list_at(pod_spec, "containers"):
+        limits = mapping_at(container, "resources", "limits")
         total += int(limits.get(EXTENDED) or 0)
     return total
 
 
 def exclusion_reason(pod_spec: JsonView, node: JsonView) -> str:
     """Reason why node selector or taints exclude a node for a pod; empty when they do not."""
-    labels = node["metadata"].get("labels") or {}
-    for key, value in (pod_spec.get("nodeSelector") or {}).items():
+    labels = labels_of(node)
+    for key, value in mapping_at(pod_spec, "nodeSelector").items():
         if labels.get(key) != value:
-            return f"{node['metadata']['name']} has no label {key}={value}"
-    for taint in (node.get("spec") or {}).get("taints") or []:
+            return f"{name_of(node)} has no label {key}={value}"
+    for taint in list_at(node, "spec", "taints"):
         hard = taint.get("effect") in ("NoSchedule", "NoExecute")
-        if hard and not any(_tolerates(t, taint) for t in pod_spec.get("tolerations") or []):
+        if hard and not any(_tolerates(t, taint) for t in list_at(pod_spec, "tolerations")):
             value = f"={taint['value']}" if taint.get("value") else ""
-            return f"{node['metadata']['name']} has taint {taint['key']}{value}:{taint['effect']}"
+            return f"{name_of(node)} has taint {taint['key']}{value}:{taint['effect']}"
     return ""
 
 
@@ -146,17 +142,15 @@ def _tolerates(toleration: JsonView, taint: JsonView) -> bool:
 
 
 def counted_node(node: JsonView, pods: Sequence[JsonView]) -> GpuNode | None:
-    name = node["metadata"]["name"]
-    status = node.get("status") or {}
-    devices = int((status.get("allocatable") or {}).get(EXTENDED) or 0)
+    name = name_of(node)
+    status = mapping_at(node, "status")
+    devices = int(mapping_at(status, "allocatable").get(EXTENDED) or 0)
     if not devices:
         return None
-    running = [
-        p for p in pods if (p.get("spec") or {}).get("nodeName") == name and not is_finished(p)
-    ]
+    running = [p for p in pods if value_at(p, "spec", "nodeName") == name and not is_finished(p)]
     taken = sum(gpus_of(p["spec"]) for p in running if not p["spec"].get("resourceClaims"))
     return GpuNode(name, excluded(node), True, devices, taken)
 
 
 def is_finished(pod: JsonView) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return value_at(pod, "status", "phase") in ("Succeeded", "Failed")

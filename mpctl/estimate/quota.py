@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
+from mpctl.json_fields import list_at, mapping_at, name_of
 from mpctl.json_types import JsonView
 
 Amounts = dict[str, Decimal]
@@ -39,9 +40,9 @@ def exceeded_quotas(
         needed = total(map(_pod_amounts, counted))
         if not scopes:
             needed |= {f"count/{name}": Decimal(number) for name, number in objects.items()}
-        status = quota.get("status") or {}
-        hard = {**(quota["spec"].get("hard") or {}), **(status.get("hard") or {})}
-        used = status.get("used") or {}
+        status = mapping_at(quota, "status")
+        hard = {**mapping_at(quota, "spec", "hard"), **mapping_at(status, "hard")}
+        used = mapping_at(status, "used")
         short = [
             f"{name} used {_text(name, amount(used.get(name, 0)))}, hard {_text(name, amount(limit))}, "
             f"needed {_text(name, needed[name])}"
@@ -59,7 +60,7 @@ def exceeded_quotas(
                 if pods
                 else "more objects"
             )
-            yield f"ResourceQuota {quota['metadata']['name']} has no room for {what}: {', '.join(short)}"
+            yield f"ResourceQuota {name_of(quota)} has no room for {what}: {', '.join(short)}"
 
 
 def exceeded_limits(ranges: Sequence[JsonView], pods: Sequence[JsonView]) -> Iterator[str]:
@@ -67,20 +68,18 @@ def exceeded_limits(ranges: Sequence[JsonView], pods: Sequence[JsonView]) -> Ite
     violations: dict[str, None] = {}
     for pod in (_with_defaults(pod, ranges) for pod in pods):
         containers = [
-            (f"container {c['name']}", c.get("resources") or {})
-            for c in pod.get("containers") or []
+            (f"container {c['name']}", mapping_at(c, "resources"))
+            for c in list_at(pod, "containers")
         ]
         sums = {field: _total(pod, field) for field in ("requests", "limits")}
         for limit_range in ranges:
-            for item in limit_range["spec"].get("limits") or []:
+            for item in list_at(limit_range, "spec", "limits"):
                 checked = {"Container": containers, "Pod": [("the pod", sums)]}.get(
                     str(item.get("type")), []
                 )
                 for owner, resources in checked:
                     for fault in _beyond(item, resources):
-                        violations[
-                            f"LimitRange {limit_range['metadata']['name']}: {owner} has {fault}"
-                        ] = None
+                        violations[f"LimitRange {name_of(limit_range)}: {owner} has {fault}"] = None
     yield from violations
 
 
@@ -95,18 +94,18 @@ def _beyond(item: JsonView, resources: JsonView) -> Iterator[str]:
 def _with_defaults(pod: JsonView, ranges: Sequence[JsonView]) -> JsonView:
     """The pod as LimitRanger and the API server's own defaults leave it."""
     items = [
-        i for r in ranges for i in r["spec"].get("limits") or [] if i.get("type") == "Container"
+        i for r in ranges for i in list_at(r, "spec", "limits") if i.get("type") == "Container"
     ]
 
     def filled(container: JsonView) -> JsonView:
-        resources = container.get("resources") or {}
+        resources = mapping_at(container, "resources")
         limits, requests = (
-            dict(resources.get("limits") or {}),
-            dict(resources.get("requests") or {}),
+            dict(mapping_at(resources, "limits")),
+            dict(mapping_at(resources, "requests")),
         )
         requests = {**limits, **requests}
         for item in items:
-            limits = {**(item.get("default") or {}), **limits}
+            limits = {**mapping_at(item, "default"), **limits}
             requests = {**(item.get("defaultRequest") or item.get("default") or {}), **requests}
         return {**container, "resources": {"limits": limits, "requests": requests}}
 
@@ -131,7 +130,7 @@ def _total(pod: JsonView, field: str) -> Amounts:
     """Requests or limits of a pod: of its containers and sidecars together, or of one that runs before them."""
     largest: Amounts = {}
     sidecars: Amounts = {}
-    for container in pod.get("initContainers") or []:
+    for container in list_at(pod, "initContainers"):
         alone = total((sidecars, _of(container, field)))
         if container.get("restartPolicy") == "Always":
             sidecars = alone
@@ -140,13 +139,13 @@ def _total(pod: JsonView, field: str) -> Amounts:
             for name, value in {**largest, **alone}.items()
         }
     together = total(
-        (sidecars, *(_of(container, field) for container in pod.get("containers") or []))
+        (sidecars, *(_of(container, field) for container in list_at(pod, "containers")))
     )
     amounts = {
         name: max(value, largest.get(name, Decimal(0)))
         for name, value in {**largest, **together}.items()
     }
-    overhead = {name: amount(value) for name, value in (pod.get("overhead") or {}).items()}
+    overhead = {name: amount(value) for name, value in mapping_at(pod, "overhead").items()}
     amounts = total((amounts, {name: value for name, value in overhead.items() if name in amounts}))
     return {
         **amounts,
@@ -166,7 +165,7 @@ def total(parts: Iterable[Amounts]) -> Amounts:
 def _of(owner: JsonView, field: str) -> Amounts:
     return {
         name: amount(value)
-        for name, value in ((owner.get("resources") or {}).get(field) or {}).items()
+        for name, value in (mapping_at(owner, "resources").get(field) or {}).items()
     }
 
 
@@ -176,20 +175,20 @@ def _unnamed(pod: JsonView, key: str) -> Iterator[str]:
     if name not in _REQUIRED or field not in ("", "requests", "limits"):
         return
     field = field or "requests"
-    for container in pod.get("containers") or []:
+    for container in list_at(pod, "containers"):
         if name not in _of(container, field) and name not in _of(pod, field):
             yield str(container.get("name"))
 
 
-def _scopes(quota: JsonView) -> Iterator[tuple[str, str, list[str]]]:
+def _scopes(quota: JsonView) -> Iterator[tuple[str, str, Sequence[str]]]:
     spec = quota["spec"]
-    for scope in spec.get("scopes") or []:
+    for scope in list_at(spec, "scopes"):
         yield scope, "Exists", []
-    for item in (spec.get("scopeSelector") or {}).get("matchExpressions") or []:
-        yield item["scopeName"], item["operator"], item.get("values") or []
+    for item in list_at(spec, "scopeSelector", "matchExpressions"):
+        yield item["scopeName"], item["operator"], list_at(item, "values")
 
 
-def _in_scope(pod: JsonView, scope: tuple[str, str, list[str]]) -> bool:
+def _in_scope(pod: JsonView, scope: tuple[str, str, Sequence[str]]) -> bool:
     """Return whether a quota of the scope counts the pod. A scope that says nothing of pods here counts none."""
     name, operator, values = scope
     if name == "PriorityClass":
@@ -204,7 +203,7 @@ def _in_scope(pod: JsonView, scope: tuple[str, str, list[str]]) -> bool:
     ends = pod.get("activeDeadlineSeconds") is not None
     best_effort = not any(
         _of(c, field)
-        for c in (*(pod.get("containers") or []), pod)
+        for c in (*list_at(pod, "containers"), pod)
         for field in ("requests", "limits")
     )
     return {

@@ -19,6 +19,7 @@ from typing import TypeVar
 from mpctl import bounded
 from mpctl.experiment.answers import OWN, Answer, Ask, Scored, ToolCall
 from mpctl.gate.answer_forms import documents
+from mpctl.json_fields import list_at
 from mpctl.json_types import Json, JsonView
 from mpctl.platform import http
 from mpctl.platform.bounded_process import Unread, run_each
@@ -209,7 +210,7 @@ def _joined(parts: Iterable[JsonView], key: str) -> Answer:
                 function = call.get("function") or {}
                 name_and_arguments[0] += function.get("name") or ""
                 name_and_arguments[1] += function.get("arguments") or ""
-            for token in (choice.get("logprobs") or {}).get("content") or ():
+            for token in list_at(choice, "logprobs", "content"):
                 # vLLM names none where the token is not among those that it was chosen from
                 entries = token["top_logprobs"] or [token]
                 if all(

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
+from mpctl.json_fields import mapping_at, value_at
 from mpctl.json_types import Json
 from mpctl.manifest import Service, Storage
 from mpctl.manifest.text.view import text_of
@@ -157,12 +158,10 @@ class StagingContext:
         self.service, self.draft, self.cluster = service, draft, cluster
         self.kserve: Release | None = release(cluster.kserve)
         spec = document_of(service)["spec"] if service.kind == "InferenceService" else {}
-        predictor = spec.get("predictor") or {}
+        predictor = mapping_at(spec, "predictor")
         self.canary = bool(spec.get("canary"))
         self.listed = bool(predictor.get("storageUris"))
-        self.keyed = bool(
-            (predictor.get("model") or {}).get("storage")
-        )  # a data connection: {key, path}
+        self.keyed = bool(value_at(predictor, "model", "storage"))  # a data connection: {key, path}
         self.storage: tuple[Storage, ...] = service.storage
         self.cache = cache_of(service) if service.kind == "InferenceService" else None
         mounts = None if service.source is None else service.source.engine.home.get("volumeMounts")
@@ -224,8 +223,8 @@ def cache_of(service: Service) -> str | None:
 
     KServe looks at ``storageUri`` alone (v0.20.0, inference_service_defaults.go, setLocalModelLabel).
     """
-    metadata = document_of(service).get("metadata") or {}
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    metadata = mapping_at(document_of(service), "metadata")
+    labels, annotations = mapping_at(metadata, "labels"), mapping_at(metadata, "annotations")
     if str(annotations.get(_CACHE_OFF)).lower() == "true":
         return None
     if label := labels.get(_CACHE_LABEL):
@@ -235,7 +234,7 @@ def cache_of(service: Service) -> str | None:
         kind = document.get("kind") if isinstance(document, dict) else None
         if kind not in ("LocalModelCache", "LocalModelNamespaceCache"):
             continue
-        source = str((document.get("spec") or {}).get("sourceModelUri") or "").rstrip("/")
+        source = str(value_at(document, "spec", "sourceModelUri") or "").rstrip("/")
         if source and any(uri == source or uri.startswith(f"{source}/") for uri in wanted):
             return f"{kind} {(document.get('metadata') or {}).get('name')}"
     return None

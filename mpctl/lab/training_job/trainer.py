@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, MpctlError, Refused
+from mpctl.json_fields import condition
 from mpctl.json_types import Json
 from mpctl.lab.drafts.card import CARD_FILE, Card, card_of
 from mpctl.lab.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
@@ -38,7 +39,7 @@ from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CLAIM, CONFIG_MAP, EVENT, JOB, POD, ObjectKind
 from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.platform.kubernetes.api.port_forward import Forwards
-from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown, condition
+from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.load_job.job_manifest import is_same, pod_problem
 from mpctl.platform.kubernetes.pod_origin import foreign_reason
 from mpctl.records import restored

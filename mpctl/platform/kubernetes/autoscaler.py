@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpctl.errors import MpctlError
+from mpctl.json_fields import mapping_at, owners_of
 from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import (
@@ -39,7 +40,7 @@ HOMES = {INFERENCE_SERVICE.name: "predictor", LLM_INFERENCE_SERVICE.name: "scali
 
 def made_by_kserve(scaler: JsonView, isvc: JsonView) -> bool:
     """Return whether KServe made an autoscaler for a service."""
-    owners = scaler["metadata"].get("ownerReferences") or []
+    owners = owners_of(scaler)
     return any(
         str(o.get("apiVersion", "")).startswith(f"{SERVING}/")
         and o.get("uid") == isvc["metadata"]["uid"]
@@ -121,16 +122,13 @@ def find_scalers(client: Client, namespace: str, deployment: str, kind: str) -> 
     return [
         item
         for item in scalers
-        if all(
-            o.get("kind") != SCALED_OBJECT.name
-            for o in item["metadata"].get("ownerReferences") or []
-        )
+        if all(o.get("kind") != SCALED_OBJECT.name for o in owners_of(item))
     ]
 
 
 def targets(item: JsonView, deployment: str, kind: str = "Deployment") -> bool:
     """Return whether an autoscaler scales the workload (``kind`` defaults to Deployment for a ScaledObject)."""
-    target = (item.get("spec") or {}).get("scaleTargetRef") or {}
+    target = mapping_at(item, "spec", "scaleTargetRef")
     return target.get("name") == deployment and target.get("kind", "Deployment") == kind
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mpctl.errors import Conflict
+from mpctl.json_fields import mapping_at, name_of, value_at
 from mpctl.json_types import Json, JsonView
 from mpctl.manifest import RESTARTED_AT, foreign_changes
 from mpctl.manifest.text.yaml_tree import dump
@@ -150,12 +151,12 @@ class KubernetesPlatform:
     def address(self, turn: int) -> Endpoint | None:
         """The service's address inside the cluster; from outside a port-forward to one pod after the other."""
         workload = self.workload()
-        pods = sorted(pod["metadata"]["name"] for pod in workload.ready)
+        pods = sorted(name_of(pod) for pod in workload.ready)
         if not pods:
             return None
         endpoint, _ = self.reader.engines.endpoint(workload, pods[turn % len(pods)])
-        status = workload.isvc.get("status") or {}
-        url = str((status.get("address") or {}).get("url") or status.get("url") or "").rstrip("/")
+        status = mapping_at(workload.isvc, "status")
+        url = str(value_at(status, "address", "url") or status.get("url") or "").rstrip("/")
         inside = url and (SERVICE_ACCOUNT / "token").exists()
         return replace(endpoint, base_url=url, socket=None) if inside else endpoint
 

@@ -13,9 +13,10 @@ from datetime import datetime
 from mpctl.doctor import ClusterFacts, Denied
 from mpctl.doctor.access import FORBIDDEN
 from mpctl.doctor.kserve_setup import CONFIG
-from mpctl.doctor.state import full_name, list_at, value_at
+from mpctl.doctor.state import full_name
 from mpctl.doctor.updates import ALL_PODS
 from mpctl.errors import MpctlError, NotPermitted
+from mpctl.json_fields import list_at, mapping_at, name_of, value_at
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.access import calls
 from mpctl.platform.kubernetes.access.calls import denied_calls
@@ -58,7 +59,7 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
     extended = any(
         "/" in name
         for node in reader.objects.get(kinds.NODE.plural, ())
-        for name in value_at(node, "status", "allocatable") or {}
+        for name in mapping_at(node, "status", "allocatable")
     )
     if namespace is not None and extended:
         reader.read_all([(ALL_PODS, "", _every_pod)])
@@ -101,8 +102,8 @@ class _Reader:
         self.groups: Mapping[str, tuple[str, ...]] = {}
         try:
             self.groups = {
-                group["name"]: tuple(v["version"] for v in group.get("versions") or ())
-                for group in json_object(client.raw("/apis") or "{}").get("groups") or ()
+                group["name"]: tuple(v["version"] for v in list_at(group, "versions"))
+                for group in list_at(json_object(client.raw("/apis") or "{}"), "groups")
             }
         except MpctlError as error:
             self.unread["discovery"] = error.message
@@ -169,7 +170,7 @@ def _namespace_of(hooks: Sequence[Json]) -> str | None:
 
 
 def _is_own(item: Json) -> bool:
-    return owned_by(item, names.service_of_ledger(item["metadata"]["name"]))
+    return owned_by(item, names.service_of_ledger(name_of(item)))
 
 
 def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[str, str], str]:

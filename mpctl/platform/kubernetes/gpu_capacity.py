@@ -22,6 +22,7 @@ from mpctl.estimate.capacity import (
     is_finished,
 )
 from mpctl.estimate.quota import exceeded_limits, exceeded_quotas
+from mpctl.json_fields import labels_of, list_at, mapping_at, name_of, owners_of, value_at
 from mpctl.json_types import JsonView
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import (
@@ -56,9 +57,7 @@ def assess_capacity(
     counted = tuple(
         n
         for n in (
-            counted_node(node, everything)
-            for node in nodes
-            if node["metadata"]["name"] not in published
+            counted_node(node, everything) for node in nodes if name_of(node) not in published
         )
         if n
     )
@@ -67,7 +66,7 @@ def assess_capacity(
     queued = sum(gpus_of(p["spec"]) for p in waiting)
     fits, reasons = assess_fit(replace(need, waiting=queued), merged)
     if waiting:
-        names = ", ".join(p["metadata"]["name"] for p in waiting[:5])
+        names = ", ".join(name_of(p) for p in waiting[:5])
         reasons = (*reasons, f"{len(waiting)} pods already wait for a GPU: {names}")
     return fits, reasons
 
@@ -77,16 +76,16 @@ def gpu_products(nodes: Iterable[JsonView], slices: Iterable[JsonView]) -> dict[
     products: dict[str, set[str]] = {}
     for item in slices:
         for device in (
-            item["spec"].get("devices") or [] if item["spec"].get("driver") == DRIVER else []
+            list_at(item, "spec", "devices") if item["spec"].get("driver") == DRIVER else []
         ):
-            name = ((device.get("attributes") or {}).get("productName") or {}).get("string")
+            name = value_at(device, "attributes", "productName", "string")
             if name:
                 products.setdefault(str(item["spec"].get("nodeName")), set()).add(name)
     for node in nodes:
-        labels = node["metadata"].get("labels") or {}
+        labels = labels_of(node)
         label = next((labels[name] for name in PRODUCT_LABELS if labels.get(name)), None)
         if label:
-            products.setdefault(node["metadata"]["name"], {label.replace("-", " ")})
+            products.setdefault(name_of(node), {label.replace("-", " ")})
     return products
 
 
@@ -94,14 +93,10 @@ def holders(claims: Iterable[JsonView], pods: Iterable[JsonView]) -> tuple[str, 
     """Return the pods that use GPUs, as ``namespace/name``, and the claims that keep one without a pod."""
     names = set()
     for pod in pods:
-        if (
-            (pod.get("spec") or {}).get("nodeName")
-            and not is_finished(pod)
-            and gpus_of(pod["spec"])
-        ):
-            names.add(f"{pod['metadata'].get('namespace')}/{pod['metadata']['name']}")
+        if value_at(pod, "spec", "nodeName") and not is_finished(pod) and gpus_of(pod["spec"]):
+            names.add(f"{pod['metadata'].get('namespace')}/{name_of(pod)}")
     for claim in claims:
-        status, meta = claim.get("status") or {}, claim["metadata"]
+        status, meta = mapping_at(claim, "status"), claim["metadata"]
         if status.get("allocation") and not status.get("reservedFor"):
             names.add(f"claim {meta.get('namespace')}/{meta['name']}")
     return tuple(sorted(names))
@@ -109,12 +104,10 @@ def holders(claims: Iterable[JsonView], pods: Iterable[JsonView]) -> tuple[str, 
 
 def _held(claim: JsonView, pods: set[str | None]) -> bool:
     """Return whether a claim keeps its devices: some user of it stays, or it is used by something that is no pod."""
-    users = (claim.get("status") or {}).get("reservedFor") or []
+    users = list_at(claim, "status", "reservedFor")
     if claim["metadata"].get("deletionTimestamp"):
         return False
-    owners = [
-        o["uid"] for o in claim["metadata"].get("ownerReferences") or [] if o.get("kind") == "Pod"
-    ]
+    owners = [o["uid"] for o in owners_of(claim) if o.get("kind") == "Pod"]
     if (
         not users
     ):  # allocated to nobody: its pod is gone, or it was made by hand and its devices are kept
@@ -123,7 +116,7 @@ def _held(claim: JsonView, pods: set[str | None]) -> bool:
 
 
 def _is_pending(pod: JsonView) -> bool:
-    spec = pod.get("spec") or {}
+    spec = mapping_at(pod, "spec")
     return not spec.get("nodeName") and not is_finished(pod) and gpus_of(spec) > 0
 
 
@@ -178,8 +171,8 @@ def require_capacity(
             raise Refused(f"{title}: no free GPU for {purpose}: {stated}", hint=hint)
         sleep(_POLL_S)
     # Admission may add other tolerations to a new pod, so this is a note and no refusal.
-    excluded = {node["metadata"]["name"]: exclusion_reason(running, node) for node in nodes}
-    usable = [node for node in nodes if not excluded[node["metadata"]["name"]]]
+    excluded = {name_of(node): exclusion_reason(running, node) for node in nodes}
+    usable = [node for node in nodes if not excluded[name_of(node)]]
     if assess_capacity(need, usable, slices, claims, everything)[0]:
         return reasons
     exclusions = "; ".join(reason for reason in excluded.values() if reason)

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from mpctl import commands, safe_text
 from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.json_fields import annotations_of, mapping_at
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import LEASE
@@ -79,11 +80,11 @@ class Holder:
 
 def holder_of(lease: Json | None) -> Holder | None:
     """Return the holder that a Lease names; None without one."""
-    spec = (lease or {}).get("spec") or {}
+    spec = mapping_at(lease, "spec")
     if lease is None or not spec.get("holderIdentity"):
         return None
     foreign = _foreign_writer(lease)
-    notes = {} if foreign else lease["metadata"].get("annotations") or {}
+    notes = {} if foreign else annotations_of(lease)
     return Holder(
         identity=spec["holderIdentity"],
         who=notes.get(_WHO) or spec["holderIdentity"],
@@ -408,7 +409,7 @@ class Lease:
     def _body(self, name: str, purpose: str, present: Json, *, acquired: bool) -> Json:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         metadata: Json = {
-            **(present.get("metadata") or {}),
+            **mapping_at(present, "metadata"),
             "name": name,
             "namespace": self._namespace,
             "labels": labels(self._service, "lease"),
@@ -420,7 +421,7 @@ class Lease:
             },
         }
         metadata.pop("managedFields", None)
-        spec = present.get("spec") or {}
+        spec = mapping_at(present, "spec")
         changes = min(int(spec.get("leaseTransitions") or 0) + acquired, _MOST_CHANGES)
         return {
             "metadata": metadata,
@@ -491,7 +492,7 @@ class Lease:
 
 def _was_released(lease: Json) -> bool:
     """Return whether the last holder released the Lease: others may be stopped before a write."""
-    annotations = lease["metadata"].get("annotations") or {}
+    annotations = annotations_of(lease)
     return holder_of(lease) is None and _RELEASED in annotations
 
 

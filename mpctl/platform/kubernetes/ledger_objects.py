@@ -21,6 +21,7 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import MpctlError, Tampered
+from mpctl.json_fields import mapping_at, name_of, owners_of
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -75,14 +76,14 @@ def owned_by(item: Json, service: str) -> bool:
     """Return whether a ControllerRevision is of a service's history. Until 0.9 they had no controller, as has one that
     its StatefulSet or DaemonSet left behind, whose ``data`` is a template."""
     metadata = item["metadata"]
-    labels = metadata.get("labels") or {}
+    labels = mapping_at(metadata, "labels")
     if labels.get(names.SERVICE_LABEL) != names.label_of(service):
         return False
     if names.part_in(metadata["name"], service) != labels.get(names.PART_LABEL):
         return False
     controller = _controller(item)
     if controller is None:
-        return (item.get("data") or {}).keys() != {"spec"}
+        return mapping_at(item, "data").keys() != {"spec"}
     return all(controller.get(key) == value for key, value in _OWNER.items())
 
 
@@ -99,7 +100,7 @@ def look_alike(item: Json) -> str:
 
 
 def _controller(item: Json) -> Json | None:
-    owners = item["metadata"].get("ownerReferences") or ()
+    owners = owners_of(item)
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
@@ -120,8 +121,8 @@ class NewestEntry:
 
 def newest_entry_of(lease: Json | None) -> NewestEntry | None:
     """Return the entry that a Lease names; None where it names none that could be one."""
-    metadata = (lease or {}).get("metadata") or {}
-    number, _, digest = str((metadata.get("annotations") or {}).get(NEWEST, "")).partition(" ")
+    metadata = mapping_at(lease, "metadata")
+    number, _, digest = str(mapping_at(metadata, "annotations").get(NEWEST, "")).partition(" ")
     if not number.isascii() or not number.isdecimal() or len(number) > 9:
         return None
     writer = last_writer(lease or {}, "metadata", "annotations", NEWEST)
@@ -211,7 +212,7 @@ class LedgerObject:
     @property
     def is_folded(self) -> bool:
         """Return whether it stands for others."""
-        name = str(self.item["metadata"]["name"])
+        name = name_of(self.item)
         return name == names.folded_name(
             names.service_of_ledger(name), self.appended.first, self.appended.last
         )
@@ -250,7 +251,7 @@ def entries_of(objects: Iterable[LedgerObject], service: str) -> tuple[Entry, ..
     """
     entries: list[Entry] = []
     for each in objects:
-        name, where = each.item["metadata"]["name"], each.where
+        name, where = name_of(each.item), each.where
         try:
             appended = [Entry.from_record(record) for record in each.appended.entries]
         except (ValueError, RecursionError) as error:

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, MpctlError, NotPermitted, Tampered
+from mpctl.json_fields import mapping_at, name_of
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -100,9 +101,9 @@ class KubernetesStore:
         return revisions
 
     def _revision(self, item: Json) -> Revision:
-        name = item["metadata"]["name"]
+        name = name_of(item)
         revision = Revision.from_record(
-            item.get("data") or {}, where=f"ControllerRevision {self._namespace}/{name}"
+            mapping_at(item, "data"), where=f"ControllerRevision {self._namespace}/{name}"
         )
         allowed_names = (
             names.revision_name(self._service, revision.number),
@@ -297,7 +298,7 @@ class KubernetesStore:
         try:
             secret = self._client.get(SECRET, names.SEALED, self._namespace) or {}
             value = bounded.loads(
-                base64.b64decode((secret.get("data") or {}).get(self._service, ""))
+                base64.b64decode(mapping_at(secret, "data").get(self._service, ""))
             )
         except (NotPermitted, ValueError):
             return None
@@ -376,7 +377,7 @@ class KubernetesStore:
         chosen = f"{names.SERVICE_LABEL}={names.label_of(self._service)},{names.PART_LABEL}={part}"
         items = self._client.list(CONTROLLER_REVISION, self._namespace, labels=chosen) or []
         self._look_alikes |= {
-            i["metadata"]["name"]: look_alike(i) for i in items if not owned_by(i, self._service)
+            name_of(i): look_alike(i) for i in items if not owned_by(i, self._service)
         }
         return [item for item in items if owned_by(item, self._service)]
 

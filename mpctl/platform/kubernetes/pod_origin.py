@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from mpctl.json_fields import list_at, owners_of
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.objects import owns_field
 
@@ -61,13 +62,13 @@ def foreign_reason(pod: Json, job: Json) -> str:
 
 def is_pod_of(pod: Json, uid: str) -> bool:
     """Return whether the Job of this uid controls a pod. The label alone may be on a pod of another Job."""
-    owners = pod["metadata"].get("ownerReferences") or []
+    owners = owners_of(pod)
     return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
 
 
 def _managers(pod: Json, *path: str) -> set[str]:
     """Return who wrote a field of the pod itself; kubelets write its status."""
-    entries = pod["metadata"].get("managedFields") or ()
+    entries = list_at(pod, "metadata", "managedFields")
     return {
         str(entry.get("manager")) for entry in entries if owns_field(entry.get("fieldsV1"), path)
     }

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, InputError, MpctlError, Tampered
+from mpctl.json_fields import labels_of, mapping_at, name_of
 from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -200,7 +201,7 @@ class SealedRecords:
         try:
             self._client.apply(CONFIG_MAP, config_map, force=True)
         except InputError as error:
-            name = config_map["metadata"]["name"]
+            name = name_of(config_map)
             present = self._client.get(CONFIG_MAP, name, self._namespace)
             if present is None or not present.get("immutable"):
                 raise
@@ -294,7 +295,7 @@ class SealedRecords:
 
     def _packed(self, config_map: Json) -> bytes:
         packed = _decoded(config_map, "record")
-        for digest in str((config_map.get("data") or {}).get("pieces", "")).split():
+        for digest in str(mapping_at(config_map, "data").get("pieces", "")).split():
             piece = self._client.get(
                 CONFIG_MAP, names.blob_name(self._service, digest), self._namespace
             )
@@ -306,7 +307,7 @@ def newest_seals(seals: Iterable[Json]) -> dict[tuple[str, str], Json]:
     """The newest seal of each bundle, by operation and bundle."""
     newest: dict[tuple[str, str], Json] = {}
     for seal in seals:
-        data = seal.get("data") or {}
+        data = mapping_at(seal, "data")
         key = str(data.get("operation")), str(data.get("name"))
         if key not in newest or number_of(seal) > number_of(newest[key]):
             newest[key] = seal
@@ -331,7 +332,7 @@ def _packed(bundle: JsonView) -> bytes:
 def _decoded(config_map: Json, key: str) -> bytes:
     """Bytes of an object's binary data; empty where it has none that can be read."""
     try:
-        return base64.b64decode((config_map.get("binaryData") or {}).get(key, ""))
+        return base64.b64decode(mapping_at(config_map, "binaryData").get(key, ""))
     except ValueError:
         return b""
 
@@ -360,7 +361,7 @@ class RecordedObjects:
         ]
         lease = client.get(LEASE, names.lease_name(service), namespace)
         self._found: list[tuple[ObjectKind, Json]] = [
-            *((CONTROLLER_REVISION, item) for item in sorted(ledger, key=_number)),
+            *((CONTROLLER_REVISION, item) for item in sorted(ledger, key=number_of)),
             *((CONTROLLER_REVISION, item) for item in others),
             *((CONFIG_MAP, item) for item in records),
             *((LEASE, item) for item in ([lease] if lease else [])),
@@ -374,7 +375,7 @@ class RecordedObjects:
         except MpctlError:  # counted as far as it can be read
             ledger = ()
         revisions = {int(r.get("number") or 0) for each in ledger for r in each.appended.revisions}
-        revisions |= {_number(item) for item in self._items(names.REVISION)}
+        revisions |= {number_of(item) for item in self._items(names.REVISION)}
         records = sum(part in _RECORDS for part in parts)
         others = len(parts) - parts.count(names.REVISION) - parts.count(names.LEDGER) - records
         entries = sum(len(each.appended.entries) for each in ledger) or parts.count(names.LEDGER)
@@ -410,7 +411,7 @@ class RecordedObjects:
         # The ConfigMaps that the seals vouch for.
         staying = {
             names.record_name(
-                self._service, str(data["operation"]), str(data["name"]), _number(seal)
+                self._service, str(data["operation"]), str(data["name"]), number_of(seal)
             )
             for seal in current
             for data in [_data(seal)]
@@ -418,18 +419,16 @@ class RecordedObjects:
         pieces = {
             piece
             for item in self._items(names.RECORD)
-            if item["metadata"]["name"] in staying
+            if name_of(item) in staying
             for piece in str(_data(item).get("pieces", "")).split()
         }
         folded = self._folded(ledger, current)
-        staying |= {item["metadata"]["name"] for item in folded}
+        staying |= {name_of(item) for item in folded}
         if not folded:  # records that belong to no operation
-            staying |= {
-                item["metadata"]["name"] for item in (*current, *self._items(names.REVISION))
-            }
+            staying |= {name_of(item) for item in (*current, *self._items(names.REVISION))}
 
         def goes(item: Json) -> bool:
-            name, part = item["metadata"]["name"], part_of(item)
+            name, part = name_of(item), part_of(item)
             if part == names.BLOB:
                 return not any(name.endswith(f"-blob-{piece[:20]}") for piece in pieces)
             return (
@@ -445,12 +444,10 @@ class RecordedObjects:
         for item in folded:
             create_once(self._client, item["metadata"], item["revision"], item["data"])
         self._delete(going)
-        present = {item["metadata"]["name"] for _, item in self._found}
+        present = {name_of(item) for _, item in self._found}
         remaining = [pair for pair in self._found if pair not in going]
         remaining += [
-            (CONTROLLER_REVISION, item)
-            for item in folded
-            if item["metadata"]["name"] not in present
+            (CONTROLLER_REVISION, item) for item in folded if name_of(item) not in present
         ]
         return PruneResult(len(going), _size(going), len(remaining), _size(remaining))
 
@@ -458,8 +455,8 @@ class RecordedObjects:
         """The objects that stand for the ledger, its revisions and these seals. One that is full stays as it is."""
         entries = [record for each in ledger for record in each.appended.entries]
         revisions = {int(r["number"]): r for each in ledger for r in each.appended.revisions}
-        revisions |= {_number(item): _data(item) for item in self._items(names.REVISION)}
-        beside = [{**_data(seal), "number": _number(seal)} for seal in seals]
+        revisions |= {number_of(item): _data(item) for item in self._items(names.REVISION)}
+        beside = [{**_data(seal), "number": number_of(seal)} for seal in seals]
         parts = [entries[start : start + ENTRIES] for start in range(0, len(entries), ENTRIES)]
         if (
             parts and len(parts[-1]) == ENTRIES
@@ -489,22 +486,18 @@ class RecordedObjects:
 
     def _delete(self, items: Iterable[tuple[ObjectKind, Json]], *, dry_run: bool = False) -> None:
         for kind, item in items:
-            self._client.delete(kind, item["metadata"]["name"], self._namespace, dry_run=dry_run)
+            self._client.delete(kind, name_of(item), self._namespace, dry_run=dry_run)
 
 
 def part_of(item: Json) -> str:
     """Return the part of a history that an object is, by its label; empty without a label."""
-    return str((item["metadata"].get("labels") or {}).get(names.PART_LABEL, ""))
+    return str(labels_of(item).get(names.PART_LABEL, ""))
 
 
 def _data(item: Json) -> Json:
-    return item.get("data") or {}
+    return mapping_at(item, "data")
 
 
 def _size(items: Iterable[tuple[ObjectKind, Json]]) -> int:
     """Bytes of objects as JSON."""
     return sum(len(json.dumps(item)) for _, item in items)
-
-
-def _number(item: Json) -> int:
-    return int(item.get("revision") or 0)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mpctl.doctor import Denied
+from mpctl.json_fields import list_at, value_at
 from mpctl.json_types import Json
 from mpctl.packaged import packaged
 from mpctl.platform.kubernetes.api import kinds
@@ -179,16 +180,16 @@ def denied_calls(client: Client, namespace: str | None) -> tuple[Denied, ...]:
 
 def _granted(client: Client, namespace: str) -> Iterable[Json]:
     answer = client.create(RULES_REVIEW, {"metadata": {}, "spec": {"namespace": namespace}})
-    return (answer.get("status") or {}).get("resourceRules") or ()
+    return list_at(answer, "status", "resourceRules")
 
 
 def covers(rule: Json, row: CallRow) -> bool:
     """Return whether an RBAC rule grants a row for its one object, or for every object: one with resourceNames does not
     grant the latter."""
     verbs, groups, resources = (
-        rule.get("verbs") or (),
-        rule.get("apiGroups") or (),
-        rule.get("resources") or (),
+        list_at(rule, "verbs"),
+        list_at(rule, "apiGroups"),
+        list_at(rule, "resources"),
     )
     star = f"*/{row.subresource}" if row.subresource else "*"
     return (
@@ -214,4 +215,4 @@ def _may(client: Client, row: CallRow, namespace: str | None) -> bool:
     answer = client.create(
         ACCESS_REVIEW, {"metadata": {}, "spec": {"resourceAttributes": attributes}}
     )
-    return bool((answer.get("status") or {}).get("allowed"))
+    return bool(value_at(answer, "status", "allowed"))

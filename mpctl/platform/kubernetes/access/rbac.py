@@ -24,6 +24,7 @@ from typing import Any
 import yaml
 
 from mpctl.errors import InputError
+from mpctl.json_fields import name_of
 from mpctl.json_types import Json
 from mpctl.packaged import packaged
 from mpctl.platform.kubernetes.access.calls import API_KEY, SEALING, CallRow, Role, needs
@@ -314,7 +315,7 @@ def _policy(
 
 
 def _binding(policy: Json, namespace: str | None) -> Json:
-    name = policy["metadata"]["name"]
+    name = name_of(policy)
     spec: Json = {"policyName": name, "validationActions": ["Deny"]}
     if namespace:
         labels = {"kubernetes.io/metadata.name": namespace}

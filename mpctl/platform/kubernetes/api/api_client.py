@@ -25,6 +25,7 @@ import urllib3
 
 from mpctl import commands
 from mpctl.errors import InputError, MpctlError
+from mpctl.json_fields import list_at, mapping_at, value_at
 from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.kinds import (
     CONFIG_MAP,
@@ -221,11 +222,11 @@ class Client:
             if answer.code == 404:
                 return None
             page = json_object(answer.body)
-            items = [item for item in page.get("items") or [] if isinstance(item, Mapping)]
+            items = [item for item in list_at(page, "items") if isinstance(item, Mapping)]
             objects += [
                 {"apiVersion": kind.api_version, "kind": kind.name, **item} for item in items
             ]
-            query["continue"] = str((page.get("metadata") or {}).get("continue") or "")
+            query["continue"] = str(value_at(page, "metadata", "continue") or "")
             if not query["continue"]:
                 return objects
 
@@ -305,7 +306,7 @@ class Client:
             Stale: it changed since.
             OutcomeUnknown: no answer.
         """
-        metadata = body.get("metadata") or {}
+        metadata = mapping_at(body, "metadata")
         if not metadata.get("resourceVersion") or not metadata.get("uid"):
             raise ValueError("a replace needs the resourceVersion and uid that were read")
         call = _call("update", kind, body)

@@ -20,6 +20,7 @@ import yaml
 
 from mpctl import commands
 from mpctl.errors import InputError, NotPermitted
+from mpctl.json_fields import list_at
 from mpctl.json_types import Json, JsonView
 from mpctl.manifest import masked, redacted
 
@@ -280,10 +281,10 @@ class _LogCapture(logging.Handler):
 
 def _no_credential(context: str, plugin: JsonView, lines: list[str]) -> NotPermitted:
     command = shlex.join(
-        redacted([str(part) for part in (plugin.get("command"), *(plugin.get("args") or ()))])
+        redacted([str(part) for part in (plugin.get("command"), *list_at(plugin, "args"))])
     )
     # Names only: a value may be a secret.
-    names = ", ".join(str(item.get("name")) for item in plugin.get("env") or ())
+    names = ", ".join(str(item.get("name")) for item in list_at(plugin, "env"))
     message = ": ".join(
         [f"context {context}: {plugin.get('command')} gave no credential", *map(masked, lines)]
     )

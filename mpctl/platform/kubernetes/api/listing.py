@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mpctl.errors import NotPermitted
+from mpctl.json_fields import labels_of, name_of
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api import kinds, names
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -64,7 +65,7 @@ class ListingClient(Client):
             record
             for record in self._near(kind, wide, fields, wanted)
             if namespace in (None, record["metadata"].get("namespace"))
-            and wanted.items() <= _labels(record).items()
+            and wanted.items() <= labels_of(record).items()
         ]
 
     def _near(
@@ -79,7 +80,9 @@ class ListingClient(Client):
         if key not in self._by_service:
             self._by_service[key] = {}
             for record in whole:
-                self._by_service[key].setdefault(_labels(record).get(label, ""), []).append(record)
+                self._by_service[key].setdefault(labels_of(record).get(label, ""), []).append(
+                    record
+                )
         return self._by_service[key].get(wanted[label], ())
 
     def _whole(self, kind: ObjectKind, labels: str, fields: str) -> Found | None:
@@ -92,7 +95,7 @@ class ListingClient(Client):
                 objects = None
             self._lists[key] = None if objects is None else tuple(objects)
             self._by_name[key] = {
-                (o["metadata"].get("namespace"), o["metadata"]["name"]): o for o in objects or ()
+                (o["metadata"].get("namespace"), name_of(o)): o for o in objects or ()
             }
         return self._lists[key]
 
@@ -116,8 +119,3 @@ def _wide(kind: ObjectKind, wanted: Mapping[str, str]) -> str | None:
         part = wanted.get(names.PART_LABEL)
         return None if part is None else f"{names.PART_LABEL}={part}"
     return "" if kind in _NAMED or kind is kinds.EVENT else None
-
-
-def _labels(record: Json) -> dict[str, str]:
-    labels: dict[str, str] = record["metadata"].get("labels") or {}
-    return labels

@@ -17,6 +17,7 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Refused
+from mpctl.json_fields import list_at, mapping_at, value_at
 from mpctl.json_types import Json, JsonView
 
 _LABELS = ("labels", "annotations")
@@ -102,7 +103,7 @@ def last_writer(item: Json, *path: str) -> str:
 
 def writer_of(item: Json, *path: str) -> tuple[str, str] | None:
     """Return the manager that wrote a field last, and when; None where the object does not say."""
-    fields = (item.get("metadata") or {}).get("managedFields")
+    fields = value_at(item, "metadata", "managedFields")
     written = [f for f in fields or () if isinstance(f, dict)]
     written = [f for f in written if owns_field(f.get("fieldsV1"), path)] or written
     if not written:
@@ -186,8 +187,8 @@ class Owner:
 
 def owner_of(thing: JsonView) -> Owner | None:
     """Return the owner of a Kubernetes object; None when only people write it."""
-    metadata = thing.get("metadata") or {}
-    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    metadata = mapping_at(thing, "metadata")
+    labels, annotations = mapping_at(metadata, "labels"), mapping_at(metadata, "annotations")
     return (
         _argo(labels, annotations, thing)
         or _flux(labels)
@@ -211,7 +212,7 @@ def _tracks(tracking: str, thing: JsonView) -> bool:
     parts = tracking.split(":")
     if len(parts) != 3:
         return False
-    metadata, kind = thing.get("metadata") or {}, thing.get("kind")
+    metadata, kind = mapping_at(thing, "metadata"), thing.get("kind")
     is_kind = kind is None or parts[1].rpartition("/")[2] == kind
     return is_kind and parts[2].rpartition("/")[2] == metadata.get("name")
 
@@ -235,13 +236,13 @@ def _helm(annotations: Mapping[str, str]) -> Owner | None:
 
 
 def _controller_or_manager(metadata: JsonView) -> Owner | None:
-    for reference in metadata.get("ownerReferences") or []:
+    for reference in list_at(metadata, "ownerReferences"):
         if reference.get("controller"):
             name = f"{reference.get('kind')} {reference.get('name')}"
             return Owner(str(reference.get("kind")), name, f"ownerReference {name}")
-    for entry in metadata.get("managedFields") or []:
+    for entry in list_at(metadata, "managedFields"):
         tool = _MANAGERS.get(str(entry.get("manager")))
-        fields = entry.get("fieldsV1") or {}
+        fields = mapping_at(entry, "fieldsV1")
         if tool and not entry.get("subresource") and "f:spec" in fields:
             return Owner(tool, None, f"field manager {entry['manager']} of the spec")
     return None
@@ -256,7 +257,7 @@ def require_unowned(thing: JsonView, *, force: bool, command: str = "") -> str |
     owner = owner_of(thing)
     if owner is None:
         return None
-    metadata = thing.get("metadata") or {}
+    metadata = mapping_at(thing, "metadata")
     name = "/".join(filter(None, (metadata.get("namespace"), metadata.get("name"))))
     summary = (
         f"{thing.get('kind') or 'object'} {name} belongs to {owner.title}, which {owner.reverts}"
@@ -273,7 +274,7 @@ def last_editor(record: JsonView, ours: str) -> str:
     """``MANAGER at TIME`` of the last change by another manager than ``ours``; a word for it where nobody is named."""
     edits = [
         (str(entry["time"]), entry.get("manager", "?"))
-        for entry in record["metadata"].get("managedFields") or []
+        for entry in list_at(record, "metadata", "managedFields")
         if entry.get("time") and not entry.get("subresource") and entry.get("manager") != ours
     ]
     time, manager = max(edits, default=("", ""))

@@ -6,7 +6,7 @@ Callers act on three classes: an object that exists already, a stale version, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mpctl import bounded, commands
@@ -203,14 +203,3 @@ def json_object(body: bytes | str) -> Json:
     if not isinstance(record, dict):
         raise MpctlError(f"the API server's answer is not an object: {body[:200]!r}")
     return record
-
-
-def conditions(record: JsonView) -> Iterator[JsonView]:
-    """Yield the conditions of an object's status."""
-    status = record.get("status") or {}
-    yield from status.get("conditions") or []
-
-
-def condition(record: JsonView, kind: str) -> JsonView:
-    """Return a condition by its type; empty when absent."""
-    return next((c for c in conditions(record) if c.get("type") == kind), {})

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from mpctl import commands
 from mpctl.errors import Conflict, MpctlError, Refused
+from mpctl.json_fields import list_at, name_of, owners_of, value_at
 from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
@@ -72,7 +73,7 @@ class Routes:
                 hint=f"run '{self._kubectl('describe', metadata['name'])}' for details",
             )
         candidate = backend_of(self._candidate)
-        refs = [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs") or ()]
+        refs = [ref for rule in route["spec"]["rules"] for ref in list_at(rule, "backendRefs")]
         if any(ref.get("name") == candidate for ref in refs) or mirrors_of(route, candidate):
             raise Refused(
                 f"HTTPRoute {metadata['name']} names Service {candidate}, which exists only during rollouts",
@@ -107,10 +108,10 @@ class Routes:
         route = self._recorded(record)
         title = self._title(record)
         classes = []
-        for parent in record["spec"].get("parentRefs") or []:
+        for parent in list_at(record, "spec", "parentRefs"):
             namespace = parent.get("namespace") or self._namespace
             gateway = self._client.get(GATEWAY, parent["name"], namespace)
-            named = ((gateway or {}).get("spec") or {}).get("gatewayClassName")
+            named = value_at(gateway, "spec", "gatewayClassName")
             gateway_class = (
                 None if named is None else self._client.get(GATEWAY_CLASS, str(named), None)
             )
@@ -186,7 +187,7 @@ class Routes:
             return ()
         # Unless mpctl wrote it, now or in an earlier try, no gateway has anything to process.
         written = wrote or any(
-            f.get("manager") == MANAGER for f in route["metadata"].get("managedFields") or []
+            f.get("manager") == MANAGER for f in list_at(route, "metadata", "managedFields")
         )
         state = route_status(route)
         if wrote or (written and state.has_gateway):
@@ -204,11 +205,11 @@ class Routes:
             route for route in routes if mirrors_of(route, service)
         ]
         if leading:
-            names = ", ".join(route["metadata"]["name"] for route in leading)
+            names = ", ".join(name_of(route) for route in leading)
             raise Conflict(
                 f"{why}HTTPRoute {names} gives Service {backend_of(self._candidate)} traffic, so "
                 f"{self._candidate} cannot be removed",
-                hint=f"remove that backend ({self._kubectl('edit', leading[0]['metadata']['name'])}), "
+                hint=f"remove that backend ({self._kubectl('edit', name_of(leading[0]))}), "
                 "then run the same command again to resume",
             )
 
@@ -246,7 +247,7 @@ class Routes:
             for route in self.all()
             if not any(
                 o.get("controller") and (o.get("kind"), o.get("name")) == owner
-                for o in route["metadata"].get("ownerReferences") or []
+                for o in owners_of(route)
             )
         ]
 

@@ -20,6 +20,7 @@ from math import gcd
 
 from mpctl.errors import InputError, Refused
 from mpctl.gate.users_traffic import equal_share, next_share
+from mpctl.json_fields import list_at, mapping_at, name_of, owners_of, value_at
 from mpctl.json_types import Json, JsonView
 from mpctl.methods.preflight.drain import ANSWER_S
 
@@ -50,8 +51,8 @@ def weight_of(ref: JsonView) -> int:
 def refs_of(route: JsonView, service: str) -> list[JsonView]:
     """Return the backendRefs of a route that refer to the Service and have a weight."""
     namespace = _namespace(route)
-    rules = (route.get("spec") or {}).get("rules") or []
-    refs = [ref for rule in rules for ref in rule.get("backendRefs") or []]
+    rules = list_at(route, "spec", "rules")
+    refs = [ref for rule in rules for ref in list_at(rule, "backendRefs")]
     return [ref for ref in refs if refers_to(ref, service, namespace) and weight_of(ref)]
 
 
@@ -62,7 +63,7 @@ def routes_to(routes: Iterable[Json], service: str) -> list[Json]:
 
 def is_controlled(route: JsonView) -> bool:
     """Return whether a controller such as KServe owns the route and reverts changes."""
-    return any(owner.get("controller") for owner in route["metadata"].get("ownerReferences") or [])
+    return any(owner.get("controller") for owner in owners_of(route))
 
 
 def select_route(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
@@ -75,11 +76,11 @@ def select_route(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
     service = backend_of(isvc)
     leading = routes_to(routes, service)
     usable = [route for route in leading if not is_controlled(route)]
-    names = ", ".join(sorted(route["metadata"]["name"] for route in usable))
+    names = ", ".join(sorted(name_of(route) for route in usable))
     if name is not None:
-        named = [route for route in usable if route["metadata"]["name"] == name]
+        named = [route for route in usable if name_of(route) == name]
         if not named:
-            present = next((r for r in routes if r["metadata"]["name"] == name), None)
+            present = next((r for r in routes if name_of(r) == name), None)
             why = (
                 "not found"
                 if present is None
@@ -114,7 +115,7 @@ def example(routes: Sequence[Json], isvc: str) -> str:
     controlled = next(
         (r for r in routes if is_controlled(r) and refs_of(r, backend_of(isvc))), None
     )
-    parents = ((controlled or {}).get("spec") or {}).get("parentRefs") or [
+    parents = value_at(controlled, "spec", "parentRefs") or [
         {"name": "GATEWAY", "namespace": "ITS-NAMESPACE"}
     ]
     parent = parents[0]
@@ -148,14 +149,14 @@ def weighted(route: JsonView, isvc: str, candidate: str, percent: int) -> Json:
     namespace = _namespace(route)
     spec: Json = copy.deepcopy(dict(route["spec"]))
     service = backend_of(isvc)
-    for rule in spec.get("rules") or []:
-        refs = rule.get("backendRefs") or []
+    for rule in list_at(spec, "rules"):
+        refs = list_at(rule, "backendRefs")
         if any(refers_to(ref, service, namespace) and weight_of(ref) for ref in refs):
             rule["backendRefs"] = _split(refs, service, namespace, backend_of(candidate), percent)
-    heavy = [ref for rule in spec.get("rules") or [] for ref in rule.get("backendRefs") or []]
+    heavy = [ref for rule in list_at(spec, "rules") for ref in list_at(rule, "backendRefs")]
     if any(weight_of(ref) > MOST_WEIGHT for ref in heavy):
         raise Refused(
-            f"HTTPRoute {route['metadata']['name']}: weights for {percent} % would exceed {MOST_WEIGHT:,}",
+            f"HTTPRoute {name_of(route)}: weights for {percent} % would exceed {MOST_WEIGHT:,}",
             hint="use smaller weights in the same proportion",
         )
     return spec
@@ -223,8 +224,8 @@ def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ..
     percentages = []
     for route in routes:
         namespace = _namespace(route)
-        for rule in (route.get("spec") or {}).get("rules") or []:
-            refs = rule.get("backendRefs") or []
+        for rule in list_at(route, "spec", "rules"):
+            refs = list_at(rule, "backendRefs")
             candidate_shares = [
                 sum(
                     weight_of(ref) for ref in refs if refers_to(ref, backend_of(service), namespace)
@@ -249,15 +250,15 @@ class RouteStatus:
 def route_status(route: JsonView) -> RouteStatus:
     """Read the conditions Accepted and ResolvedRefs of each gateway and their generations from ``status.parents``."""
     generation = int(route["metadata"].get("generation") or 0)
-    parents = (route.get("status") or {}).get("parents") or []
+    parents = list_at(route, "status", "parents")
     if not parents:
         return RouteStatus(
             observed=False, accepted=False, message="no gateway has accepted it", has_gateway=False
         )
     pending, rejected = [], []
     for parent in parents:
-        gateway = (parent.get("parentRef") or {}).get("name") or parent.get("controllerName") or "?"
-        conditions = {c.get("type"): c for c in parent.get("conditions") or []}
+        gateway = value_at(parent, "parentRef", "name") or parent.get("controllerName") or "?"
+        conditions = {c.get("type"): c for c in list_at(parent, "conditions")}
         for kind in _NEEDED:
             condition = conditions.get(kind)
             if condition is None or int(condition.get("observedGeneration") or 0) < generation:
@@ -289,7 +290,7 @@ def mirrored(route: JsonView, isvc: str, candidate: str, percent: int) -> Json:
     if not 1 <= percent <= 100:
         raise ValueError(f"{percent} % is not a share of a route")
     spec: Json = copy.deepcopy(dict(route["spec"]))
-    for rule in spec.get("rules") or []:
+    for rule in list_at(spec, "rules"):
         refs = _refs(rule, isvc, _namespace(route))
         if refs:
             ref = {
@@ -300,14 +301,14 @@ def mirrored(route: JsonView, isvc: str, candidate: str, percent: int) -> Json:
             share = {} if percent == 100 else {"percent": percent}
             mirror = {"backendRef": {**ref, "name": backend_of(candidate)}, **share}
             rule["filters"] = [
-                *(rule.get("filters") or []),
+                *list_at(rule, "filters"),
                 {"type": "RequestMirror", "requestMirror": mirror},
             ]
     return spec
 
 
 def _refs(rule: JsonView, isvc: str, namespace: str) -> list[JsonView]:
-    refs = rule.get("backendRefs") or []
+    refs = list_at(rule, "backendRefs")
     return [ref for ref in refs if refers_to(ref, backend_of(isvc), namespace) and weight_of(ref)]
 
 
@@ -316,19 +317,19 @@ def mirrors_of(route: JsonView, service: str) -> tuple[float, ...]:
     namespace = _namespace(route)
     mirrors = (
         _mirror(route_filter)
-        for rule in (route.get("spec") or {}).get("rules") or []
-        for route_filter in rule.get("filters") or []
+        for rule in list_at(route, "spec", "rules")
+        for route_filter in list_at(rule, "filters")
     )
     return tuple(
         _percent(m)
         for m in mirrors
-        if m is not None and refers_to(m.get("backendRef") or {}, service, namespace)
+        if m is not None and refers_to(mapping_at(m, "backendRef"), service, namespace)
     )
 
 
 def _mirror(route_filter: JsonView) -> JsonView | None:
     return (
-        route_filter.get("requestMirror") or {}
+        mapping_at(route_filter, "requestMirror")
         if route_filter.get("type") == "RequestMirror"
         else None
     )
@@ -358,11 +359,11 @@ def is_known_spec(route: JsonView, recorded: JsonView, isvc: str, candidate: str
 def needed_features(route: JsonView, isvc: str, percent: int) -> tuple[str, ...]:
     """Return the features that a gateway needs to copy ``percent`` of the requests to ``isvc``."""
     namespace = _namespace(route)
-    rules = [rule for rule in route["spec"].get("rules") or [] if _refs(rule, isvc, namespace)]
+    rules = [rule for rule in list_at(route, "spec", "rules") if _refs(rule, isvc, namespace)]
     several = any(
         route_filter.get("type") == "RequestMirror"
         for rule in rules
-        for route_filter in rule.get("filters") or []
+        for route_filter in list_at(rule, "filters")
     )
     return (MIRROR, *((SHARE,) if percent < 100 else ()), *((SEVERAL,) if several else ()))
 
@@ -374,7 +375,7 @@ def require_supported(needed: Sequence[str], classes: Iterable[JsonView], title:
         Refused: the message names the class and the missing features.
     """
     for gateway_class in classes:
-        features = (gateway_class.get("status") or {}).get("supportedFeatures") or []
+        features = list_at(gateway_class, "status", "supportedFeatures")
         # Before Gateway API 1.3 they were plain strings.
         listed = {str(f.get("name")) if isinstance(f, Mapping) else str(f) for f in features}
         missing = [name for name in needed if name not in listed]
@@ -385,7 +386,7 @@ def require_supported(needed: Sequence[str], classes: Iterable[JsonView], title:
                 else "does not list which features it supports"
             )
             raise Refused(
-                f"{title}: requests cannot be mirrored: GatewayClass {gateway_class['metadata']['name']} {what}",
+                f"{title}: requests cannot be mirrored: GatewayClass {name_of(gateway_class)} {what}",
                 hint="use --traffic-steps, which every gateway supports, or a gateway that mirrors",
             )
 

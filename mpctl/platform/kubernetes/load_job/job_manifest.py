@@ -20,9 +20,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpctl.json_fields import condition, labels_of, list_at, mapping_at, name_of, value_at
 from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api import names
-from mpctl.platform.kubernetes.api.replies import condition
 from mpctl.platform.kubernetes.gpu_capacity import LOAD_RESOURCES
 from mpctl.platform.kubernetes.service.conditions import assess_waiting_pod
 from mpctl.platform.kubernetes.service.container import engine_container
@@ -83,7 +83,7 @@ def load_job(pod: JsonView, service: str, namespace: str, scope: str, owner: str
     that its pods ask for. The name ends at random, so nobody can
     prepare an object of that name; :func:`is_same` finds the Job again.
     """
-    labels = labels_of(service, scope)
+    labels = job_labels(service, scope)
     # With the end of a pod's name behind it, the name must fit the 63 characters of a host name.
     name = f"mpctl-{names.label_of(service)[:28].rstrip('-.')}-{scope}-{secrets.token_hex(5)}"
     template = {
@@ -116,17 +116,17 @@ def _comparable_spec(job: JsonView) -> Json:
     spec: Json = copy.deepcopy(job["spec"])
     generic = {
         job["metadata"]["uid"]: ("uid",),
-        job["metadata"]["name"]: ("name",),
+        name_of(job): ("name",),
     }  # equal to no label's value
-    selector, template = spec.get("selector") or {}, spec["template"].get("metadata") or {}
-    for labels in (selector.get("matchLabels") or {}, template.get("labels") or {}):
+    selector, template = mapping_at(spec, "selector"), mapping_at(spec, "template", "metadata")
+    for labels in (mapping_at(selector, "matchLabels"), mapping_at(template, "labels")):
         labels.update(
             {key: generic.get(labels[key], labels[key]) for key in _OWN_LABELS if key in labels}
         )
     return spec
 
 
-def labels_of(service: str, scope: str) -> dict[str, str]:
+def job_labels(service: str, scope: str) -> dict[str, str]:
     """Labels of the Job and its pod."""
     return {**names.labels(service, names.LOAD), names.SCOPE_LABEL: scope}
 
@@ -149,7 +149,7 @@ def script_command(python: str, files: Sequence[Path]) -> list[str]:
 def security_of(engine: JsonView, pod_context: JsonView) -> Json:
     """The container's security context. ``runAsNonRoot`` where the serving pod's user is known not to be root: the
     image's own user is not known."""
-    engine_context = {k: v for k, v in (engine.get("securityContext") or {}).items() if k in _USER}
+    engine_context = {k: v for k, v in mapping_at(engine, "securityContext").items() if k in _USER}
     user = engine_context.get("runAsUser", pod_context.get("runAsUser"))
     return {
         **({"runAsNonRoot": True} if user else {}),
@@ -198,9 +198,9 @@ def _pod_spec(pod: JsonView, owner: str) -> Json:
 def placement_of(serving: JsonView) -> Json:
     """Tolerations and node affinity of a serving pod's spec, for a pod that may run where it does."""
     tolerations = [
-        t for t in serving.get("tolerations") or [] if t.get("key") not in _DEFAULT_TOLERATIONS
+        t for t in list_at(serving, "tolerations") if t.get("key") not in _DEFAULT_TOLERATIONS
     ]
-    affinity = (serving.get("affinity") or {}).get("nodeAffinity")
+    affinity = value_at(serving, "affinity", "nodeAffinity")
     return copy.deepcopy(
         {"tolerations": tolerations, "affinity": {"nodeAffinity": affinity} if affinity else {}}
     )
@@ -209,7 +209,7 @@ def placement_of(serving: JsonView) -> Json:
 def pod_security(serving: JsonView) -> Json:
     """A pod's security context with the user and the groups of a serving pod."""
     context = {
-        k: v for k, v in (serving.get("securityContext") or {}).items() if k in (*_USER, *_GROUPS)
+        k: v for k, v in mapping_at(serving, "securityContext").items() if k in (*_USER, *_GROUPS)
     }
     return {"seccompProfile": {"type": "RuntimeDefault"}, **context}
 
@@ -217,7 +217,7 @@ def pod_security(serving: JsonView) -> Json:
 def _prefer_service_nodes(pod: JsonView) -> Json:
     """Prefer the node of the service's pods, which has the image."""
     label = "serving.kserve.io/inferenceservice"
-    value = (pod["metadata"].get("labels") or {}).get(label, "")
+    value = labels_of(pod).get(label, "")
     term = {
         "labelSelector": {"matchLabels": {label: value}},
         "topologyKey": "kubernetes.io/hostname",
@@ -231,7 +231,7 @@ def _prefer_service_nodes(pod: JsonView) -> Json:
 
 def is_finished(job: JsonView) -> bool:
     """Return whether the Job or one of its pods has ended, or the Job is being deleted."""
-    status = job.get("status") or {}
+    status = mapping_at(job, "status")
     ended = any(condition(job, end).get("status") == "True" for end in ("Complete", "Failed"))
     return bool(
         ended
@@ -264,18 +264,16 @@ def pod_problem(pod: JsonView | None, events: Sequence[JsonView]) -> PodProblem 
     if waiting is None:
         mounts = [e for e in events if e.get("reason") == "FailedMount"]
         return (
-            PodProblem(f"pod {pod['metadata']['name']} waits: {mounts[-1].get('message')}")
-            if mounts
-            else None
+            PodProblem(f"pod {name_of(pod)} waits: {mounts[-1].get('message')}") if mounts else None
         )
     return PodProblem(waiting.message, final=not waiting.stuck and waiting.phase.value == "Failed")
 
 
 def _ended(pod: JsonView) -> str:
     """Return how the load container ended; empty while it runs."""
-    name, status = pod["metadata"]["name"], pod.get("status") or {}
-    for container in status.get("containerStatuses") or []:
-        end = (container.get("state") or {}).get("terminated")
+    name, status = name_of(pod), mapping_at(pod, "status")
+    for container in list_at(status, "containerStatuses"):
+        end = value_at(container, "state", "terminated")
         if container.get("name") == CONTAINER and end is not None:
             reason = end.get("reason") or "ended"
             limit = (

@@ -14,6 +14,7 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import MpctlError
+from mpctl.json_fields import name_of, value_at
 from mpctl.json_types import Json
 from mpctl.manifest import masked
 from mpctl.platform import http
@@ -29,7 +30,7 @@ from mpctl.platform.kubernetes.load_job.job_manifest import (
     PodProblem,
     is_finished,
     is_same,
-    labels_of,
+    job_labels,
     load_job,
     pod_problem,
 )
@@ -101,7 +102,7 @@ class LoadPod:
                 self._job, self._uid, self._name = (
                     job,
                     str(job["metadata"]["uid"]),
-                    str(job["metadata"]["name"]),
+                    name_of(job),
                 )
                 return
             self._sleep(_POLL_S)
@@ -144,14 +145,12 @@ class LoadPod:
         )
 
     def _jobs(self) -> list[Json]:
-        labels = labels_of(self._service, self._scope)
+        labels = job_labels(self._service, self._scope)
         chosen = ",".join(f"{k}={v}" for k, v in labels.items() if k.startswith("mpctl.dev/"))
         return self._client.list(JOB, self._namespace, labels=chosen) or []
 
     def _remove(self, job: Json) -> None:
-        self._client.delete(
-            JOB, job["metadata"]["name"], self._namespace, uid=job["metadata"]["uid"]
-        )
+        self._client.delete(JOB, name_of(job), self._namespace, uid=job["metadata"]["uid"])
 
     def _serving(self) -> tuple[Json, Json]:
         """Return the service and one of its pods, a ready one first."""
@@ -217,13 +216,13 @@ class LoadPod:
         if foreign is not None:
             return foreign
         pod = pods[0]
-        self._pod = str(pod["metadata"]["name"])
-        running = (pod.get("status") or {}).get("phase") == "Running"
+        self._pod = name_of(pod)
+        running = value_at(pod, "status", "phase") == "Running"
         return pod_problem(pod, () if running else self._events_of(pod["metadata"]["uid"]))
 
     def _foreign(self, pods: Sequence[Json]) -> PodProblem | None:
         """Return the problem of a pod that the Job adopted, or that another user changed: it gets no prompt."""
-        reasons = ((pod["metadata"]["name"], foreign_reason(pod, self._job)) for pod in pods)
+        reasons = ((name_of(pod), foreign_reason(pod, self._job)) for pod in pods)
         problems = (
             f"pod {name} is not one that the Job's controller created: {why}"
             for name, why in reasons
@@ -281,7 +280,7 @@ class LoadPod:
         if problem is not None and problem.final:
             hint = "\n".join(filter(None, (self.log_tail(), LOAD_LOCAL_HINT)))
             raise BlockLost(f"{self.title} ended: {problem.message}", hint=hint)
-        if [pod["metadata"]["name"] for pod in pods] != [self._pod]:
+        if [name_of(pod) for pod in pods] != [self._pod]:
             raise BlockLost(
                 f"{self.title}: {self._pod} was deleted", hint="run the same command again"
             )

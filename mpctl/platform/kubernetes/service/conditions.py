@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from mpctl.json_fields import annotations_of, condition, list_at, mapping_at, name_of, value_at
 from mpctl.json_types import JsonView
-from mpctl.platform.kubernetes.api.replies import condition, conditions
 from mpctl.platform.kubernetes.service.container import (
     argv_of,
     engine_container,
@@ -80,7 +80,7 @@ def assess_health(
         return Health(
             Phase.STARTING, "KServe has not updated the Deployment yet" + _unmet_conditions(isvc)
         )
-    status = deployment.get("status") or {}
+    status = mapping_at(deployment, "status")
     if int(status.get("observedGeneration") or 0) < int(
         deployment["metadata"].get("generation") or 0
     ):
@@ -92,7 +92,7 @@ def assess_health(
         for p in shape.newest(isvc, alive)
         if matches_template(engine_container(p["spec"]["containers"]), template)
     ]
-    ready = tuple(sorted(p["metadata"]["name"] for p in new if is_ready(p)))
+    ready = tuple(sorted(name_of(p) for p in new if is_ready(p)))
     restarts = sum(_restarts(p) for p in new)
     updated, available = (
         int(status.get("updatedReplicas") or 0),
@@ -139,18 +139,18 @@ def _first_waiting(
 def _image_of(pod: JsonView) -> str:
     """Return the image that a node runs the engine from, with its digest."""
     name = engine_container(pod["spec"]["containers"]).get("name")
-    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    statuses = list_at(pod, "status", "containerStatuses")
     return next(
         (str(status.get("imageID") or "") for status in statuses if status.get("name") == name), ""
     )
 
 
 def _assess_without_deployment(isvc: JsonView) -> Health:
-    status = isvc.get("status") or {}
-    if str((isvc["metadata"].get("annotations") or {}).get(_STOP, "")).lower() == "true":
+    status = mapping_at(isvc, "status")
+    if str(annotations_of(isvc).get(_STOP, "")).lower() == "true":
         return Health(Phase.STARTING, f"stopped by annotation {_STOP}", stuck="stopped")
-    if (status.get("modelStatus") or {}).get("transitionStatus") == "InvalidSpec":
-        failure = (status["modelStatus"].get("lastFailureInfo") or {}).get("message", "")
+    if value_at(status, "modelStatus", "transitionStatus") == "InvalidSpec":
+        failure = mapping_at(status, "modelStatus", "lastFailureInfo").get("message", "")
         return Health(
             Phase.FAILED, f"KServe cannot use the spec: {failure}{_unmet_conditions(isvc)}"
         )
@@ -163,7 +163,7 @@ def _unmet_conditions(isvc: JsonView) -> str:
     """Return the unmet conditions of the InferenceService with their messages."""
     messages = [
         f"{c.get('type')}: {c.get('message')}"
-        for c in conditions(isvc)
+        for c in list_at(isvc, "status", "conditions")
         if c.get("status") == "False" and c.get("message") and c.get("severity") != "Info"
     ]
     return f" ({'; '.join(messages)})" if messages else ""
@@ -199,16 +199,16 @@ def _scheduled(pod: JsonView) -> JsonView:
 
 def assess_waiting_pod(pod: JsonView, events: Sequence[JsonView]) -> Health | None:
     """Return the reason why a pod is not ready; None when there is none to report yet."""
-    name = pod["metadata"]["name"]
-    status = pod.get("status") or {}
-    for container in status.get("containerStatuses") or []:
-        state = container.get("state") or {}
-        last = (container.get("lastState") or {}).get("terminated") or state.get("terminated") or {}
+    name = name_of(pod)
+    status = mapping_at(pod, "status")
+    for container in list_at(status, "containerStatuses"):
+        state = mapping_at(container, "state")
+        last = value_at(container, "lastState", "terminated") or state.get("terminated") or {}
         exit_text = f": exit code {last['exitCode']}" if "exitCode" in last else ""
-        reason = (state.get("waiting") or {}).get("reason")
+        reason = value_at(state, "waiting", "reason")
         if reason in _BROKEN_REASONS or int(container.get("restartCount") or 0) >= _CRASHES:
             cause = reason or "restarts repeatedly"
-            text = (state.get("waiting") or {}).get("message") or ""
+            text = value_at(state, "waiting", "message") or ""
             return Health(
                 Phase.FAILED, f"pod {name}: {cause}{exit_text}{': ' + text if text else ''}"
             )
@@ -217,11 +217,7 @@ def assess_waiting_pod(pod: JsonView, events: Sequence[JsonView]) -> Health | No
             Phase.FAILED,
             f"pod {name} failed: {status.get('reason', '')} {status.get('message', '')}".rstrip(),
         )
-    mine = [
-        e
-        for e in events
-        if (e.get("involvedObject") or {}).get("uid") == pod["metadata"].get("uid")
-    ]
+    mine = [e for e in events if value_at(e, "involvedObject", "uid") == pod["metadata"].get("uid")]
     scheduled = _scheduled(pod)
     if scheduled.get("status") == "True":
         return None
@@ -248,10 +244,10 @@ def assess_waiting_pod(pod: JsonView, events: Sequence[JsonView]) -> Health | No
 
 def _pending_claims(pod: JsonView) -> str:
     """Return the ResourceClaims a pod waits for, by their names in the cluster."""
-    claims_by_name = {c["name"]: c for c in (pod.get("spec") or {}).get("resourceClaims") or []}
+    claims_by_name = {c["name"]: c for c in list_at(pod, "spec", "resourceClaims")}
     created_names = {
         c["name"]: c.get("resourceClaimName")
-        for c in (pod.get("status") or {}).get("resourceClaimStatuses") or []
+        for c in list_at(pod, "status", "resourceClaimStatuses")
     }
     claims = []
     for name, claim in claims_by_name.items():
@@ -261,10 +257,7 @@ def _pending_claims(pod: JsonView) -> str:
 
 
 def _restarts(pod: JsonView) -> int:
-    return sum(
-        int(c.get("restartCount") or 0)
-        for c in (pod.get("status") or {}).get("containerStatuses") or []
-    )
+    return sum(int(c.get("restartCount") or 0) for c in list_at(pod, "status", "containerStatuses"))
 
 
 def cold_start_s(pod: JsonView) -> float | None:
@@ -283,7 +276,7 @@ def unmet_conditions(isvc: JsonView) -> tuple[str, ...]:
     """Return the unmet conditions of a service with KServe's reasons."""
     return tuple(
         f"{c.get('type')}: {c.get('message') or c.get('reason')}"
-        for c in conditions(isvc)
+        for c in list_at(isvc, "status", "conditions")
         if c.get("status") == "False" and c.get("severity") != "Info" and not is_at_rest(c)
     )
 

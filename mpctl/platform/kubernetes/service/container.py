@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from mpctl.json_fields import list_at, mapping_at
 from mpctl.json_types import JsonView
 from mpctl.manifest.engine.engine_port import CONTAINER, has_certificate
 from mpctl.manifest.engine.locate import VARIABLE
@@ -46,7 +47,7 @@ def starts_vllm(container: JsonView) -> bool:
 def answers_tls(container: JsonView) -> bool:
     """Return whether the engine answers over HTTPS alone: its probes ask so, or KServe's server has a certificate."""
     probes = (
-        (container.get(f"{when}Probe") or {}).get("httpGet") or {}
+        mapping_at(container.get(f"{when}Probe"), "httpGet")
         for when in ("startup", "readiness", "liveness")
     )
     return has_certificate(container) or any(
@@ -63,13 +64,13 @@ def key_of(container: JsonView) -> tuple[str | None, str | None]:
         return (
             (value[2:-1], None) if value.startswith("$(") and value.endswith(")") else (None, value)
         )
-    named = any(e.get("name") == _KEY_VARIABLE for e in container.get("env") or [])
+    named = any(e.get("name") == _KEY_VARIABLE for e in list_at(container, "env"))
     return (_KEY_VARIABLE, None) if named else (None, None)
 
 
 def _values(container: JsonView, flag: str) -> Iterator[str]:
     """Yield the values of a flag in the arguments."""
-    words = [str(argument) for argument in container.get("args") or []]
+    words = [str(argument) for argument in list_at(container, "args")]
     for argument, following in zip_longest(words, words[1:]):
         if argument.startswith(f"{flag}="):
             yield argument.partition("=")[2]
@@ -82,7 +83,7 @@ def argv_of(container: JsonView) -> tuple[str, ...]:
     an image starts vLLM with a model in front."""
     if (evaluated := _evaluated_argv(container)) is not None:
         return evaluated
-    command, args = container.get("command") or (), container.get("args") or ()
+    command, args = list_at(container, "command"), list_at(container, "args")
     if not command and args and not str(args[0]).startswith("-") and starts_vllm(container):
         command = ("vllm", "serve")
     return (*command, *args)
@@ -91,11 +92,11 @@ def argv_of(container: JsonView) -> tuple[str, ...]:
 def _evaluated_argv(container: JsonView) -> tuple[str, ...] | None:
     """The arguments that vLLM gets from the variable and ``args`` through a preset's ``eval``; None for another start,
     and where a quote is not closed."""
-    script = " ".join(map(str, container.get("command") or ()))
+    script = " ".join(map(str, list_at(container, "command")))
     if "eval" not in script or "$@" not in script:
         return None
-    variables = [e for e in container.get("env") or () if e.get("name") == VARIABLE]
-    texts = (*(str(e.get("value", "")) for e in variables), *(container.get("args") or ()))
+    variables = [e for e in list_at(container, "env") if e.get("name") == VARIABLE]
+    texts = (*(str(e.get("value", "")) for e in variables), *list_at(container, "args"))
     try:
         return ("vllm", "serve", *(word for text in texts for word in shlex.split(str(text))))
     except ValueError:
@@ -131,12 +132,10 @@ def expected(container: JsonView, **properties: Any) -> ExpectedContainer:
     command = container.get("command")
     return ExpectedContainer(
         command=None if command is None else tuple(command),
-        args=tuple(container.get("args") or ()),
+        args=tuple(list_at(container, "args")),
         image=container.get("image"),
         env={
-            e["name"]: e.get("value", "")
-            for e in container.get("env") or []
-            if "valueFrom" not in e
+            e["name"]: e.get("value", "") for e in list_at(container, "env") if "valueFrom" not in e
         },
         **properties,
     )
@@ -149,7 +148,7 @@ def speculation_args(args: Sequence[str]) -> tuple[str, ...]:
 
 def matches_expected(container: JsonView, expected: ExpectedContainer) -> bool:
     """Return whether a container starts as expected. Placeholders of KServe such as ``{{.Name}}`` match any value."""
-    args = tuple(container.get("args") or ())
+    args = tuple(list_at(container, "args"))
     added = [
         args.index(flag) for flag in expected.appended if flag in args and flag not in expected.args
     ]
@@ -162,7 +161,7 @@ def matches_expected(container: JsonView, expected: ExpectedContainer) -> bool:
         return False
     if not _same_words(expected.args, tail):
         return False
-    command = tuple(container.get("command") or ())
+    command = tuple(list_at(container, "command"))
     if expected.command is not None and not _same_words(expected.command, command):
         return False
     if expected.whole and expected.image is not None:
@@ -171,7 +170,7 @@ def matches_expected(container: JsonView, expected: ExpectedContainer) -> bool:
             same_image(expected.image, image) if expected.by_digest else expected.image == image
         ):
             return False
-    have = {e["name"]: e.get("value", "") for e in container.get("env") or []}
+    have = {e["name"]: e.get("value", "") for e in list_at(container, "env")}
     return all(_same_value(value, have.get(name, "")) for name, value in expected.env.items())
 
 
@@ -191,7 +190,7 @@ def matches_template(pod: JsonView, template: JsonView) -> bool:
     ``updatedReplicas``.
     """
     have, wanted = (
-        {e["name"]: e for e in container.get("env") or []} for container in (pod, template)
+        {e["name"]: e for e in list_at(container, "env")} for container in (pod, template)
     )  # the last of a name counts
     return all(
         tuple(pod.get(key) or ()) == tuple(template.get(key) or ()) for key in ("command", "args")

@@ -7,6 +7,7 @@ import base64
 from mpctl import commands
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.counters import CounterError, Counters, samples
+from mpctl.json_fields import list_at, mapping_at, name_of, value_at
 from mpctl.json_types import Json, JsonView
 from mpctl.manifest import masked
 from mpctl.manifest.engine.engine_port import port_of
@@ -42,7 +43,7 @@ class EngineReader:
             MpctlError: it does not answer yet.
             NotPermitted: its port or its API key may not be read.
         """
-        pod = next(p for p in workload.pods if p["metadata"]["name"] == pod_name)
+        pod = next(p for p in workload.pods if name_of(p) == pod_name)
         container = engine_container(pod["spec"]["containers"])
         port = port_of(container)
         target = self._target(pod)
@@ -100,7 +101,7 @@ class EngineReader:
         """Return the number of running and queued requests, and the ready pods whose engine did not answer."""
         total, unanswered = 0.0, []
         for pod in workload.ready:
-            name = pod["metadata"]["name"]
+            name = name_of(pod)
             try:
                 counts = [sample.value for sample in samples(self._metrics(pod), _OPEN_REQUESTS)]
             except (MpctlError, CounterError):
@@ -114,7 +115,7 @@ class EngineReader:
         """Return the counters of every ready pod, and why a pod's could not be read."""
         read, failed = {}, {}
         for pod in workload.ready:
-            name = pod["metadata"]["name"]
+            name = name_of(pod)
             try:
                 read[name] = Counters.parse(self._metrics(pod))
             except (MpctlError, CounterError) as error:
@@ -127,7 +128,7 @@ class EngineReader:
         if not waiting:
             return "no pod exists"
         pod = max(waiting, key=lambda p: str(p["metadata"].get("creationTimestamp")))
-        name = pod["metadata"]["name"]
+        name = name_of(pod)
         container = engine_container(pod["spec"]["containers"]).get("name", "")
         log = self._client.log(name, self._namespace, container=container) or self._client.log(
             name, self._namespace, container=container, previous=True
@@ -139,9 +140,7 @@ class EngineReader:
     def _target(self, pod: Json) -> ForwardTarget:
         """Where this machine reaches a pod's engine."""
         container = engine_container(pod["spec"]["containers"])
-        return self.forwards.target(
-            pod["metadata"]["name"], port_of(container), tls=answers_tls(container)
-        )
+        return self.forwards.target(name_of(pod), port_of(container), tls=answers_tls(container))
 
     def _metrics(self, pod: Json) -> str:
         target = self._target(pod)
@@ -165,13 +164,13 @@ class EngineReader:
         return token or None
 
     def _variable(self, container: JsonView, name: str) -> str:
-        entry: Json = next((e for e in container.get("env") or [] if e.get("name") == name), {})
-        reference = (entry.get("valueFrom") or {}).get("secretKeyRef")
+        entry: Json = next((e for e in list_at(container, "env") if e.get("name") == name), {})
+        reference = value_at(entry, "valueFrom", "secretKeyRef")
         if not reference:
             return str(entry.get("value") or "")
         secret = self._client.require(SECRET, reference["name"], self._namespace)
         try:
-            return base64.b64decode((secret.get("data") or {}).get(reference["key"], "")).decode()
+            return base64.b64decode(mapping_at(secret, "data").get(reference["key"], "")).decode()
         except ValueError as error:
             raise InputError(
                 f"Secret {reference['name']}: {reference['key']} is no text"
@@ -180,16 +179,16 @@ class EngineReader:
 
 def _address(pod: Json, port: int, scheme: str) -> str | None:
     """URL of a pod's port inside the cluster; None without an IP."""
-    ip = str((pod.get("status") or {}).get("podIP") or "")
+    ip = str(value_at(pod, "status", "podIP") or "")
     return f"{scheme}://{f'[{ip}]' if ':' in ip else ip}:{port}" if ip else None
 
 
 def _disruption(pod: Json) -> str:
     """Why a pod ends, by the control plane's own words; empty for one that stays."""
-    status = pod.get("status") or {}
+    status = mapping_at(pod, "status")
     reasons = [
         c.get("message")
-        for c in status.get("conditions") or []
+        for c in list_at(status, "conditions")
         if c.get("type") == "DisruptionTarget"
     ]
     reasons += [status.get("message")] if status.get("phase") == "Failed" else []

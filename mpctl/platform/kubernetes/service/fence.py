@@ -24,6 +24,7 @@ InferenceService only with the resourceVersion that it read.
 from __future__ import annotations
 
 from mpctl.errors import MpctlError
+from mpctl.json_fields import list_at, name_of
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE, ObjectKind
@@ -52,12 +53,12 @@ def fence(client: Client, kind: ObjectKind, namespace: str, service: str) -> Non
     backends = [backend_of(name) for name in names]
     for route in client.list(HTTP_ROUTE, namespace) or []:
         if not is_controlled(route) and any(refs_of(route, backend) for backend in backends):
-            _fence(client, HTTP_ROUTE, namespace, route["metadata"]["name"])
+            _fence(client, HTTP_ROUTE, namespace, name_of(route))
     if record is None or (scaled := shape_of(record).autoscaled) is None:
         return
     for scaler in find_scalers(client, namespace, shape_of(record).workload_name(record), scaled):
         if not made_by_kserve(scaler, record):
-            _fence(client, AUTOSCALERS[scaler["kind"]], namespace, scaler["metadata"]["name"])
+            _fence(client, AUTOSCALERS[scaler["kind"]], namespace, name_of(scaler))
 
 
 def _fence(client: Client, kind: ObjectKind, namespace: str, name: str) -> None:
@@ -67,7 +68,7 @@ def _fence(client: Client, kind: ObjectKind, namespace: str, name: str) -> None:
         if record is None:
             return
         metadata = record["metadata"]
-        entries = metadata.get("managedFields") or []
+        entries = list_at(metadata, "managedFields")
         others = [entry for entry in entries if entry.get("manager") != _MARK]
         is_marked = len(others) < len(entries)
         mark = {

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import Refused
+from mpctl.json_fields import annotations_of, labels_of, list_at, mapping_at, name_of
 from mpctl.json_types import Json, JsonView
 from mpctl.methods.preflight.drain import selected_services
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -97,9 +98,7 @@ class KindShape:
         if not self.replicas:
             return record
         spec = _replaced(record["spec"], self.replicas, None)
-        annotations = {
-            k: v for k, v in (record["metadata"].get("annotations") or {}).items() if k != _REVISION
-        }
+        annotations = {k: v for k, v in annotations_of(record).items() if k != _REVISION}
         return {
             **record,
             "spec": spec,
@@ -113,9 +112,9 @@ class KindShape:
         metadata = dict(record["metadata"])
         pods = _at(live["spec"], self.replicas[:-1]).get(self.replicas[-1])
         spec = record["spec"] if pods is None else _replaced(record["spec"], self.replicas, pods)
-        revision = (live["metadata"].get("annotations") or {}).get(_REVISION)
+        revision = annotations_of(live).get(_REVISION)
         if revision is not None:
-            metadata["annotations"] = {**(metadata.get("annotations") or {}), _REVISION: revision}
+            metadata["annotations"] = {**mapping_at(metadata, "annotations"), _REVISION: revision}
         return {**record, "spec": spec, "metadata": metadata}
 
     # Its pods
@@ -126,7 +125,7 @@ class KindShape:
 
     def workload_name(self, record: JsonView) -> str:
         """Name of the workload that counts the pods."""
-        return str(record["metadata"]["name"])
+        return name_of(record)
 
     def pod_selector(self, record: JsonView) -> str:
         """The label selector of the pods that serve."""
@@ -134,11 +133,7 @@ class KindShape:
 
     def serving(self, pods: Sequence[Json]) -> list[Json]:
         """Return those of the selected pods that serve."""
-        return [
-            pod
-            for pod in pods
-            if (pod["metadata"].get("labels") or {}).get("component", "predictor") == "predictor"
-        ]
+        return [pod for pod in pods if labels_of(pod).get("component", "predictor") == "predictor"]
 
     def newest(self, record: JsonView, pods: Sequence[Pod]) -> list[Pod]:
         """Return the pods of the newest revision."""
@@ -155,7 +150,7 @@ class KindShape:
 
     def expected(self, record: JsonView, layers: JsonView | None) -> ExpectedContainer:
         """The container start that the object specifies. ``layers``: its ServingRuntime, or its configs."""
-        return expected(engine_container(self.pod_of(record).get("containers") or []))
+        return expected(engine_container(list_at(self.pod_of(record), "containers")))
 
     def read_layers(self, client: Client, record: JsonView, namespace: str) -> Json | None:
         """Read what KServe merges below the object: a ServingRuntime, or a List of configs; None without any."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from mpctl import commands
 from mpctl.errors import Refused
+from mpctl.json_fields import annotations_of, labels_of, list_at, mapping_at, name_of, value_at
 from mpctl.json_types import Json, JsonView
 from mpctl.manifest.engine.locate import VARIABLE
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -69,15 +70,15 @@ class InferenceServiceShape(KindShape):
     """An InferenceService in Standard mode."""
 
     def mode_of(self, record: JsonView) -> KindShape:
-        annotations = record["metadata"].get("annotations") or {}
-        mode = annotations.get(_MODE) or (record.get("status") or {}).get("deploymentMode")
+        annotations = annotations_of(record)
+        mode = annotations.get(_MODE) or value_at(record, "status", "deploymentMode")
         return KNATIVE if mode in _MODES else self
 
     def workload_name(self, record: JsonView) -> str:
-        return f"{record['metadata']['name']}-predictor"
+        return f"{name_of(record)}-predictor"
 
     def pod_selector(self, record: JsonView) -> str:
-        return f"{ISVC_LABEL}={record['metadata']['name']}"
+        return f"{ISVC_LABEL}={name_of(record)}"
 
     def desired_pods(self, record: JsonView) -> int:
         return int(record["spec"]["predictor"].get("minReplicas") or 1)
@@ -86,19 +87,19 @@ class InferenceServiceShape(KindShape):
         predictor = self.pod_of(record)
         model = predictor.get("model")
         container = (
-            model if model is not None else engine_container(predictor.get("containers") or [])
+            model if model is not None else engine_container(list_at(predictor, "containers"))
         )
         inherited = None
         if layers is not None:
-            of_runtime = engine_container((layers.get("spec") or {}).get("containers") or [])
-            inherited = speculation_args(tuple(of_runtime.get("args") or ()))
+            of_runtime = engine_container(list_at(layers, "spec", "containers"))
+            inherited = speculation_args(tuple(list_at(of_runtime, "args")))
         return expected(container, whole=model is None, inherited=inherited)
 
     def read_layers(self, client: Client, record: JsonView, namespace: str) -> Json | None:
         model = record["spec"]["predictor"].get("model")
         if model is None:
             return None
-        status = record.get("status") or {}
+        status = mapping_at(record, "status")
         name = model.get("runtime") or status.get("servingRuntimeName")
         if name:
             runtime = client.get(SERVING_RUNTIME, name, namespace)
@@ -145,7 +146,7 @@ class KnativeShape(InferenceServiceShape):
         predictor, newest = _predictor_status(record), newest_revision(record)
         if predictor.get("latestReadyRevision") != newest:
             return f"Knative does not report revision {newest} as ready yet"
-        traffic = predictor.get("traffic") or []
+        traffic = list_at(predictor, "traffic")
         share = sum(int(t.get("percent") or 0) for t in traffic if t.get("revisionName") == newest)
         if share != 100:
             return f"revision {newest} gets {share} % of the traffic"
@@ -177,7 +178,7 @@ class KnativeShape(InferenceServiceShape):
                 "does not count",
                 hint="set minReplicas to 1 until the rollout ends; each of the two edits makes a revision",
             )
-        if (record["metadata"].get("annotations") or {}).get(f"{_SCALING}class") == _HPA_CLASS:
+        if annotations_of(record).get(f"{_SCALING}class") == _HPA_CLASS:
             raise Refused(
                 f"{title} is scaled by an HPA that Knative makes for each revision: it cannot be pinned during a "
                 "measurement",
@@ -225,25 +226,25 @@ KNATIVE = KnativeShape(
 
 def newest_revision(record: JsonView) -> str:
     """Name of the predictor's newest revision; of its first one until KServe reports one."""
-    first = f"{record['metadata']['name']}-predictor-00001"
+    first = f"{name_of(record)}-predictor-00001"
     return str(_predictor_status(record).get("latestCreatedRevision") or first)
 
 
 def starting_pods(record: JsonView) -> int:
     """Number of pods with which a new revision starts before it gets traffic."""
     minimum = record["spec"]["predictor"].get("minReplicas")
-    text = str((record["metadata"].get("annotations") or {}).get(f"{_SCALING}initial-scale", ""))
+    text = str(annotations_of(record).get(f"{_SCALING}initial-scale", ""))
     initial = int(text) if text.isdecimal() else 0  # KServe removes other values
     return max(1 if minimum is None else int(minimum), initial, 1)
 
 
 def _predictor_status(record: JsonView) -> JsonView:
-    predictor: Json = ((record.get("status") or {}).get("components") or {}).get("predictor") or {}
+    predictor: Json = mapping_at(record, "status", "components", "predictor")
     return predictor
 
 
 def _revision_of(pod: JsonView) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(_REVISION, ""))
+    return str(labels_of(pod).get(_REVISION, ""))
 
 
 # KServe's labels of the pods that decode (`singleNodeLabels`, `expectedMainMultiNodeLWS` in KServe 0.20).
@@ -281,10 +282,10 @@ class LlmShape(KindShape):
         return LLM_PREFILL if prefill.get("worker") is None else LLM_PREFILL_GROUPS
 
     def workload_name(self, record: JsonView) -> str:
-        return child_name(str(record["metadata"]["name"]), self.suffix)
+        return child_name(name_of(record), self.suffix)
 
     def pod_selector(self, record: JsonView) -> str:
-        return f"{_NAME}={record['metadata']['name']},{_COMPONENT}{self.component}"
+        return f"{_NAME}={name_of(record)},{_COMPONENT}{self.component}"
 
     def expected(self, record: JsonView, layers: JsonView | None) -> ExpectedContainer:
         return expected(
@@ -310,10 +311,7 @@ class LlmShape(KindShape):
     def config_texts(self, record: JsonView, layers: JsonView | None) -> tuple[str, ...]:
         """The merged configs: where from, namespace, name, and generation where it was read."""
         items = (layers or {}).get("items", ())
-        by_name = {
-            (config["metadata"]["namespace"], config["metadata"]["name"]): config
-            for config in items
-        }
+        by_name = {(config["metadata"]["namespace"], name_of(config)): config for config in items}
         texts = []
         for ref in _applied_configs(record):
             space = ref.get("namespace") or record["metadata"].get("namespace")
@@ -350,10 +348,10 @@ class LlmShape(KindShape):
         spec = {
             key: value for key, value in record["spec"].items() if key not in ("scaling", "router")
         }
-        model = spec.get("model") or {}
+        model = mapping_at(spec, "model")
         return {
             **spec,
-            "model": {**model, "name": model.get("name") or record["metadata"]["name"]},
+            "model": {**model, "name": model.get("name") or name_of(record)},
             "replicas": pods,
         }
 
@@ -378,7 +376,7 @@ class LlmPrefillShape(LlmShape):
 
 def _of_prefill(document: JsonView) -> Json:
     """A service or a config with the part of its prefill pods in place of the others'."""
-    return {**document, "spec": (document.get("spec") or {}).get("prefill") or {}}
+    return {**document, "spec": mapping_at(document, "spec", "prefill")}
 
 
 _LLM_ROUTE = ": KServe writes the HTTPRoute of an LLMInferenceService and reverts changes to it"
@@ -416,12 +414,12 @@ def merged_container(record: JsonView, configs: JsonView | None) -> Json:
     so variables that only a config may set are left out."""
     layers: list[Json] = []
     for document in (*(() if configs is None else configs["items"]), record):
-        template = (document.get("spec") or {}).get("template") or {}
-        containers = template.get("containers") or ()
+        template = mapping_at(document, "spec", "template")
+        containers = list_at(template, "containers")
         layers.append(next((dict(c) for c in containers if c.get("name") == LLM_CONTAINER), {}))
     env: dict[str, Json] = {} if configs is None else {VARIABLE: {"name": VARIABLE, "value": ""}}
     for layer in layers:
-        env |= {variable["name"]: variable for variable in layer.get("env") or ()}
+        env |= {variable["name"]: variable for variable in list_at(layer, "env")}
     strongest = {
         key: layer[key]
         for layer in layers
@@ -433,4 +431,4 @@ def merged_container(record: JsonView, configs: JsonView | None) -> Json:
 
 def _applied_configs(record: JsonView) -> list[Json]:
     """The configs that KServe merged, the weakest first: ``name``, ``namespace``, ``source``."""
-    return [dict(config) for config in (record.get("status") or {}).get("appliedConfigs") or ()]
+    return [dict(config) for config in list_at(record, "status", "appliedConfigs")]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from mpctl import commands
 from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.json_fields import annotations_of, name_of, value_at
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import POD
@@ -53,19 +54,19 @@ _POLL_S = 1.0
 
 def arm_of(isvc: Json) -> str | None:
     """Arm of an InferenceService that mpctl made; None for any other."""
-    arm = (isvc["metadata"].get("annotations") or {}).get(ARM_ANNOTATION)
+    arm = annotations_of(isvc).get(ARM_ANNOTATION)
     return None if arm is None else str(arm)
 
 
 def retained_route(isvc: Json) -> str | None:
     """HTTPRoute that can return the traffic to a retained baseline; None for a candidate."""
-    route = (isvc["metadata"].get("annotations") or {}).get(RETAINED_ANNOTATION)
+    route = annotations_of(isvc).get(RETAINED_ANNOTATION)
     return None if route is None else str(route)
 
 
 def _grace_s(pod: Json) -> float:
     """Termination grace period of a pod; the default of Kubernetes is 30 s."""
-    return float((pod.get("spec") or {}).get("terminationGracePeriodSeconds") or 30)
+    return float(value_at(pod, "spec", "terminationGracePeriodSeconds") or 30)
 
 
 class Candidate:
@@ -170,7 +171,7 @@ class Candidate:
         Raises:
             Conflict: an HTTPRoute gives it traffic.
         """
-        name, selector = isvc["metadata"]["name"], shape_of(isvc).pod_selector(isvc)
+        name, selector = name_of(isvc), shape_of(isvc).pod_selector(isvc)
         self._delete(isvc)
         began, patience = time.monotonic(), _GONE_TIMEOUT_S
         while True:
@@ -192,7 +193,7 @@ class Candidate:
         uid, present = isvc["metadata"]["uid"], isvc
         for _ in range(_TRIES):
             self.require_removable()
-            name, version = present["metadata"]["name"], present["metadata"]["resourceVersion"]
+            name, version = name_of(present), present["metadata"]["resourceVersion"]
             try:
                 self._client.delete(
                     self._reader.resource,
@@ -210,7 +211,7 @@ class Candidate:
                     return
                 present = again
         raise MpctlError(
-            f"{self._reader.resource.name} {self._namespace}/{isvc['metadata']['name']} changes faster than it can be "
+            f"{self._reader.resource.name} {self._namespace}/{name_of(isvc)} changes faster than it can be "
             "deleted",
             hint="run the same command again",
         )

@@ -19,6 +19,7 @@ import yaml
 
 from mpctl.doctor.updates import resolved_limits
 from mpctl.errors import InputError, Refused
+from mpctl.json_fields import list_at, mapping_at, name_of
 from mpctl.json_types import Json, JsonView
 from mpctl.manifest.text.yaml_tree import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, copy_name, label_of
@@ -62,7 +63,7 @@ def text_of(record: JsonView) -> str:
     fields = {k: v for k, v in record.items() if k != "status"}
     metadata = {k: v for k, v in fields["metadata"].items() if k not in _SERVER_METADATA}
     annotations = {
-        k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED
+        k: v for k, v in mapping_at(metadata, "annotations").items() if k != LAST_APPLIED
     }
     metadata["annotations"] = annotations
     recorded = shape_of(record).recorded({**fields, "metadata": metadata})
@@ -100,9 +101,9 @@ def object_to_write(text: str, live: JsonView) -> Json:
     metadata = record["metadata"] | {
         k: copy.deepcopy(current[k]) for k in _SERVER_FIELDS_TO_WRITE if k in current
     }
-    applied = (current.get("annotations") or {}).get(LAST_APPLIED)
+    applied = mapping_at(current, "annotations").get(LAST_APPLIED)
     if applied is not None:
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), LAST_APPLIED: applied}
+        metadata["annotations"] = {**mapping_at(metadata, "annotations"), LAST_APPLIED: applied}
     return shape_of(record).to_write({**record, "metadata": metadata}, live)
 
 
@@ -123,7 +124,7 @@ def candidate_of(
         Refused: the pods use a ResourceClaim by name, which two pods would share, or are a group.
     """
     record = object_of(text)
-    shape, service = shape_of(record), record["metadata"]["name"]
+    shape, service = shape_of(record), name_of(record)
     require_own_claims(shape.pod_of(record), service)
     shape.require_candidate(f"service {namespace}/{service}")
     annotations, labels = (record["metadata"].get(part) or {} for part in ("annotations", "labels"))
@@ -163,7 +164,7 @@ def require_own_claims(pod: JsonView, service: str) -> None:
     """
     named = [
         claim["resourceClaimName"]
-        for claim in pod.get("resourceClaims") or ()
+        for claim in list_at(pod, "resourceClaims")
         if claim.get("resourceClaimName")
     ]
     if named:

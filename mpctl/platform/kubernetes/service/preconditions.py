@@ -9,6 +9,7 @@ from contextlib import suppress
 from mpctl import commands
 from mpctl.doctor.state import is_budgeted
 from mpctl.errors import NotPermitted, Refused
+from mpctl.json_fields import labels_of, name_of, owners_of
 from mpctl.json_types import Json
 from mpctl.manifest.engine.engine_port import port_of
 from mpctl.methods import Finding
@@ -174,8 +175,8 @@ class Preconditions:
         if name is None:
             return ()
         for item in self._client.list(HPA, self._reader.namespace) or []:
-            owners = item["metadata"].get("ownerReferences") or []
-            if item["metadata"]["name"] == name and not any(
+            owners = owners_of(item)
+            if name_of(item) == name and not any(
                 o.get("uid") == isvc["metadata"]["uid"] for o in owners
             ):
                 return (f"HPA {name} has the name that KServe uses and will be deleted: rename it",)
@@ -201,14 +202,14 @@ def require_http(deployment: Json | None, title: str) -> None:
 def request_path_findings(client: Client, record: Json, kind: ObjectKind) -> tuple[Finding, ...]:
     """Return warnings of a service's path. Nothing is said of objects that may not be read, nor of pods while none is
     ready."""
-    namespace, name = record["metadata"]["namespace"], record["metadata"]["name"]
+    namespace, name = record["metadata"]["namespace"], name_of(record)
     selector = shape_of(record).pod_selector(record)
     pods = client.list(POD, namespace, labels=selector) or []
     ready = [pod for pod in pods if is_ready(pod)]
     if not ready:
         limits = _limits(client, record, {})
         return path_findings(kind.name, limits, None, None, image=None, port=0)  # no pod, no hook
-    labels: dict[str, str] = ready[-1]["metadata"].get("labels") or {}
+    labels: dict[str, str] = labels_of(ready[-1])
     limits = _limits(client, record, labels)
     budget = None
     with suppress(NotPermitted):
@@ -223,7 +224,7 @@ def request_path_findings(client: Client, record: Json, kind: ObjectKind) -> tup
 
 
 def _limits(client: Client, record: Json, labels: dict[str, str]) -> tuple[RouteLimit, ...]:
-    namespace, name = record["metadata"]["namespace"], record["metadata"]["name"]
+    namespace, name = record["metadata"]["namespace"], name_of(record)
     with suppress(NotPermitted):
         backends = shape_of(record).backends(
             name, lambda: client.list(SERVICE, namespace) or (), labels

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from mpctl.errors import NotPermitted
+from mpctl.json_fields import name_of
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.api.api_client import CannotWatch, Client
 from mpctl.platform.kubernetes.api.kinds import (
@@ -106,7 +107,7 @@ class ServiceReader:
 
     def _runtime(self, isvc: Json) -> Json | None:
         """The ServingRuntime, read once; None without one, and where it may not be read."""
-        name = isvc["metadata"]["name"]
+        name = name_of(isvc)
         if name not in self._runtimes:
             try:
                 runtime = shape_of(isvc).read_layers(self.client, isvc, self.namespace)

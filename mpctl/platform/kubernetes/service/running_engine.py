@@ -13,6 +13,7 @@ from functools import lru_cache
 import yaml
 
 from mpctl.errors import InputError
+from mpctl.json_fields import annotations_of, mapping_at, name_of
 from mpctl.json_types import Json
 from mpctl.manifest import Service, load_one
 from mpctl.manifest.text.yaml_tree import dump
@@ -38,9 +39,9 @@ def read_service(isvc: Json, runtime: Json | None = None) -> Service:
     record = isvc
     if runtime is not None and "model" in shape_of(isvc).pod_of(isvc):
         # The reader finds a runtime by the name the service asks for; a chosen one is in the status only.
-        record = _with_runtime(isvc, runtime["metadata"]["name"])
+        record = _with_runtime(isvc, name_of(runtime))
     text = text_of(record)
-    name = isvc["metadata"]["name"]
+    name = name_of(isvc)
     file = f"{shape_of(isvc).resource.name} {isvc['metadata'].get('namespace', '')}/{name}"
     return load_one(text + _runtime_text(runtime), name, file=file)
 
@@ -51,9 +52,7 @@ def speculation_of(isvc: Json, runtime: Json | None) -> Json | None:
     Raises:
         InputError: not a single vLLM engine.
     """
-    annotations = {
-        k: v for k, v in (isvc["metadata"].get("annotations") or {}).items() if k != LAST_APPLIED
-    }
+    annotations = {k: v for k, v in annotations_of(isvc).items() if k != LAST_APPLIED}
     metadata = {"name": "service", "annotations": annotations}
     bare: Json = {key: isvc[key] for key in ("apiVersion", "kind", "spec") if key in isvc}
     bare["metadata"] = metadata
@@ -89,7 +88,7 @@ def edited(
     after = before.with_speculation(config).to_yaml()
     text = after.removesuffix(_runtime_text(runtime))
     predictor = shape_of(isvc).pod_of(isvc)
-    chosen = predictor.get("model") or {}
+    chosen = mapping_at(predictor, "model")
     if runtime is None or chosen.get("runtime") or "model" not in predictor:
         return text
     record = yaml.safe_load(text)
@@ -102,7 +101,7 @@ def _runtime_text(runtime: Json | None) -> str:
         return ""
     items = runtime.get("items", [runtime])
     fields = [
-        ({k: document[k] for k in ("apiVersion", "kind", "spec")}, document["metadata"]["name"])
+        ({k: document[k] for k in ("apiVersion", "kind", "spec")}, name_of(document))
         for document in items
     ]
     return "".join(_SEPARATOR + dump({**own, "metadata": {"name": name}}) for own, name in fields)
@@ -119,9 +118,7 @@ def candidate_manifest(text: str, name: str) -> str:
         Refused: its pods take a claim by name, which two pods would share.
     """
     documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
-    isvc = next(
-        (d for d in documents if d.get("kind") in SHAPES and d["metadata"]["name"] == name), None
-    )
+    isvc = next((d for d in documents if d.get("kind") in SHAPES and name_of(d) == name), None)
     if isvc is None:
         raise InputError(
             f"{name} has no candidate; these kinds have one: {', '.join(SHAPES)}",

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mpctl.json_fields import list_at, mapping_at, name_of, owners_of
 from mpctl.json_types import Json, JsonView
 from mpctl.methods.preflight.drain import selected_services
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, LEADER_WORKER_SET, STATEFUL_SET
@@ -36,20 +37,20 @@ class DeploymentShape(KindShape):
 
     def is_service(self, record: JsonView) -> bool:
         """Return whether a container starts vLLM, and no controller made the object."""
-        owners = record["metadata"].get("ownerReferences") or []
-        containers = self.pod_of(record).get("containers") or []
+        owners = owners_of(record)
+        containers = list_at(self.pod_of(record), "containers")
         return not any(owner.get("controller") for owner in owners) and any(
             map(starts_vllm, containers)
         )
 
     def pod_selector(self, record: JsonView) -> str:
         selector = record["spec"]["selector"]
-        terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+        terms = [f"{key}={value}" for key, value in mapping_at(selector, "matchLabels").items()]
         terms += [
             _TERMS[expression["operator"]].format(
-                expression["key"], ",".join(expression.get("values") or ())
+                expression["key"], ",".join(list_at(expression, "values"))
             )
-            for expression in selector.get("matchExpressions") or ()
+            for expression in list_at(selector, "matchExpressions")
         ]
         return ",".join(terms)
 
@@ -60,10 +61,10 @@ class DeploymentShape(KindShape):
         """Label the pods so that no Service and no selector of the service's own finds: requests reach them only
         where mpctl sends them."""
         template = record["spec"]["template"]
-        metadata = template.get("metadata") or {}
+        metadata = mapping_at(template, "metadata")
         admitted = {
             k: v
-            for k, v in (metadata.get("labels") or {}).items()
+            for k, v in mapping_at(metadata, "labels").items()
             if k.startswith(_ADMISSION_LABELS)
         }
         return {
@@ -76,7 +77,7 @@ class DeploymentShape(KindShape):
     def candidate_services(
         self, documents: Iterable[Json], record: Json, candidate: Json
     ) -> list[Json]:
-        labels = (record["spec"]["template"].get("metadata") or {}).get("labels") or {}
+        labels = mapping_at(record, "spec", "template", "metadata", "labels")
         services = [
             d for d in documents if d.get("kind") == "Service" and selected_services([d], labels)
         ]
@@ -88,11 +89,11 @@ class LeaderWorkerSetShape(GroupsShape, DeploymentShape):
     """A LeaderWorkerSet whose leaders start vLLM."""
 
     def pod_selector(self, record: JsonView) -> str:
-        return f"{_SET}={record['metadata']['name']},{_LEADER}"
+        return f"{_SET}={name_of(record)},{_LEADER}"
 
     def obstacle(self, record: JsonView, ready: Sequence[Pod]) -> str:
         """Describe the groups that are not complete: a leader may be ready before its workers."""
-        wanted, status = self.desired_pods(record), record.get("status") or {}
+        wanted, status = self.desired_pods(record), mapping_at(record, "status")
         complete, updated = (
             int(status.get("readyReplicas") or 0),
             int(status.get("updatedReplicas") or 0),
@@ -138,12 +139,12 @@ def shape_of(record: JsonView) -> KindShape:
 
 def _service_of(service: Json, candidate: Json) -> Json:
     """The Service of a candidate: the ports of the baseline's, for measuring."""
-    metadata = {"name": candidate_name(service["metadata"]["name"])}
+    metadata = {"name": candidate_name(name_of(service))}
     if "namespace" in candidate["metadata"]:
         metadata["namespace"] = candidate["metadata"]["namespace"]
     ports = [
         {k: v for k, v in port.items() if k != "nodePort"}
-        for port in service["spec"].get("ports") or []
+        for port in list_at(service, "spec", "ports")
     ]
     spec = {"selector": candidate["spec"]["selector"]["matchLabels"], "ports": ports}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}

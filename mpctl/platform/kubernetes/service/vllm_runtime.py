@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mpctl.errors import Refused
+from mpctl.json_fields import annotations_of, labels_of, mapping_at, name_of, value_at
 from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, VLLM_RUNTIME
@@ -36,7 +37,7 @@ class VllmRuntimeShape(KindShape):
     """A VLLMRuntime."""
 
     def pod_selector(self, record: JsonView) -> str:
-        labels = {"app": record["metadata"]["name"], **(record["metadata"].get("labels") or {})}
+        labels = {"app": name_of(record), **labels_of(record)}
         return ",".join(f"{key}={value}" for key, value in labels.items())
 
     def serving(self, pods: Sequence[Json]) -> list[Json]:
@@ -53,8 +54,8 @@ class VllmRuntimeShape(KindShape):
             return
         template = deployment["spec"]["template"]
         container = engine_container(template["spec"]["containers"])
-        annotations = (template.get("metadata") or {}).get("annotations") or {}
-        wanted = record["spec"][_PODS].get("podAnnotations") or {}
+        annotations = annotations_of(template)
+        wanted = mapping_at(record["spec"][_PODS], "podAnnotations")
         is_written = (
             matches_expected(container, self.expected(record, None))
             and wanted.items() <= annotations.items()
@@ -74,7 +75,7 @@ class VllmRuntimeShape(KindShape):
         downtime: bool,
         pods: int,
     ) -> None:
-        if (record["spec"].get("autoscalingConfig") or {}).get("enabled"):
+        if value_at(record, "spec", "autoscalingConfig", "enabled"):
             raise Refused(
                 f"{title}: its operator writes the ScaledObject anew at every change, so it cannot be pinned",
                 hint="set autoscalingConfig.enabled: false until the rollout is done",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mpctl.json_fields import name_of
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.service.conditions import cold_start_s, is_ready
 from mpctl.platform.kubernetes.service.container import engine_container
@@ -22,7 +23,7 @@ class ServiceWorkload:
     @property
     def name(self) -> str:
         """Name of the InferenceService."""
-        return str(self.isvc["metadata"]["name"])
+        return name_of(self.isvc)
 
     @property
     def ready(self) -> list[Json]:
