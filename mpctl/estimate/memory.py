@@ -40,29 +40,22 @@ class KvLog:
     device: str | None = None
     tokens: int | None = None
     available_gib: float | None = None
-    loaded_gib: float | None = None
-    concurrency: float | None = None
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TOKENS = re.compile(r"(\w+)(?: \+ host)? KV cache size: ([\d,]+) tokens")
 _AVAILABLE = re.compile(r"Available KV cache memory: ([\d.]+) GiB")
-_LOADED = re.compile(r"Model loading took ([\d.]+) GiB")
-_CONCURRENCY = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x")
 
 
 def read_log(text: str) -> KvLog:
     """The last start in a vLLM log. Wording of 0.10 to 0.32; ``GPU KV cache size`` or ``CPU KV cache size``."""
     plain = _COLOUR.sub("", text)
     size = _last(_TOKENS, plain)
-    per = _last(_CONCURRENCY, plain)
-    available, loaded = _last(_AVAILABLE, plain), _last(_LOADED, plain)
+    available = _last(_AVAILABLE, plain)
     return KvLog(
         device=size[1] if size else None,
         tokens=int(size[2].replace(",", "") or 0) if size else None,
         available_gib=float(available[1]) if available else None,
-        loaded_gib=float(loaded[1]) if loaded else None,
-        concurrency=float(per[1]) if per else None,
     )
 
 

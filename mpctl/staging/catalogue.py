@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from mpctl import commands
-from mpctl.errors import InputError, Refused
+from mpctl.errors import InputError, Refused, nearest
 from mpctl.methods import METHODS, parse_version
 from mpctl.methods.preflight.draft_rules import plain_name
 from mpctl.methods.versions import show
@@ -230,14 +229,8 @@ class Catalogue:
         generation or size has drafts that do not fit."""
         similar = [name for name in self.drafts if typed or _numbers(name) == _numbers(target)]
         short = {name.rpartition("/")[2].lower(): name for name in similar}
-        lowered = target.rpartition("/")[2].lower()
-        close = difflib.get_close_matches(target, similar, n=2, cutoff=0.6)
-        close += [
-            short[short_name]
-            for short_name in difflib.get_close_matches(lowered, list(short), n=2, cutoff=0.7)
-        ]
-        if close:
-            return f"did you mean {' or '.join(dict.fromkeys(close))}?"
+        if close := nearest(target.rpartition("/")[2].lower(), short):
+            return f"did you mean {short[close]}?"
         return f"{commands.line('drafts', 'published')} lists the targets; MPCTL_DRAFTS=FILE adds your own"
 
     def merged(self, other: Catalogue) -> Catalogue:

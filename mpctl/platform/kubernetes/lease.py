@@ -502,7 +502,7 @@ def _claims_fresh(holder: Holder) -> bool:
     if process_is_gone(holder.process):
         return False
     try:
-        renewed = datetime.fromisoformat(holder.renewed.replace("Z", "+00:00"))
+        renewed = datetime.fromisoformat(holder.renewed)
         return 0 <= (datetime.now(UTC) - renewed).total_seconds() <= DURATION_S
     except (ValueError, TypeError):
         return False

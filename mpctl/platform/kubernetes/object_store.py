@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from mpctl import bounded, commands
@@ -335,16 +335,13 @@ class KubernetesStore:
 
     # Lease
 
-    def lease(self, purpose: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def lease(self, purpose: str) -> Iterator[None]:
         """Lock the service; a lost lease stops every later write of the client.
 
         Within it ledger and revisions are read once: nobody else adds to them, and an entry of another writer under the
         same number is a conflict when ours is created.
         """
-        return self._alone(purpose)
-
-    @contextmanager
-    def _alone(self, purpose: str) -> Iterator[None]:
         with self.held.hold(purpose):
             self._known = _Known()
             try:

@@ -166,9 +166,10 @@ class Owner:
         """Describe the moment at which the owner reverts a foreign change."""
         return _REVERTS.get(self.tool, "controls this object and reverts the change")
 
-    def remedy(self, command: str = "") -> str:
-        """Return how to make the change in the owner's source. ``command``: what prints the changed manifest."""
-        command = command or commands.line("render", "-f", "MANIFEST", "--spec", "METHOD")
+    @property
+    def remedy(self) -> str:
+        """Return how to make the change in the owner's source."""
+        command = commands.line("render", "-f", "MANIFEST", "--spec", "METHOD")
         if self.tool == "Argo CD":
             app = self.name or "the application"
             return (
@@ -248,7 +249,7 @@ def _controller_or_manager(metadata: JsonView) -> Owner | None:
     return None
 
 
-def require_unowned(thing: JsonView, *, force: bool, command: str = "") -> str | None:
+def require_unowned(thing: JsonView, *, force: bool) -> str | None:
     """Return a warning when ``force`` overrides an owner; None without an owner.
 
     Raises:
@@ -266,7 +267,7 @@ def require_unowned(thing: JsonView, *, force: bool, command: str = "") -> str |
         return f"{summary}; changed because of --force ({owner.evidence})"
     raise Refused(
         f"{summary} ({owner.evidence})",
-        hint=f"{owner.remedy(command)}; or use --force to change it here",
+        hint=f"{owner.remedy}; or use --force to change it here",
     )
 
 

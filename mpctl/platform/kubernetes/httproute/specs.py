@@ -52,7 +52,11 @@ def refs_of(route: JsonView, service: str) -> list[JsonView]:
     """Return the backendRefs of a route that refer to the Service and have a weight."""
     namespace = _namespace(route)
     rules = list_at(route, "spec", "rules")
-    refs = [ref for rule in rules for ref in list_at(rule, "backendRefs")]
+    return [ref for rule in rules for ref in _refs_of_rule(rule, service, namespace)]
+
+
+def _refs_of_rule(rule: JsonView, service: str, namespace: str) -> list[JsonView]:
+    refs = list_at(rule, "backendRefs")
     return [ref for ref in refs if refers_to(ref, service, namespace) and weight_of(ref)]
 
 
@@ -151,7 +155,7 @@ def weighted(route: JsonView, isvc: str, candidate: str, percent: int) -> Json:
     service = backend_of(isvc)
     for rule in list_at(spec, "rules"):
         refs = list_at(rule, "backendRefs")
-        if any(refers_to(ref, service, namespace) and weight_of(ref) for ref in refs):
+        if _refs_of_rule(rule, service, namespace):
             rule["backendRefs"] = _split(refs, service, namespace, backend_of(candidate), percent)
     heavy = [ref for rule in list_at(spec, "rules") for ref in list_at(rule, "backendRefs")]
     if any(weight_of(ref) > MOST_WEIGHT for ref in heavy):
@@ -225,15 +229,12 @@ def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ..
     for route in routes:
         namespace = _namespace(route)
         for rule in list_at(route, "spec", "rules"):
-            refs = list_at(rule, "backendRefs")
-            candidate_shares = [
-                sum(
-                    weight_of(ref) for ref in refs if refers_to(ref, backend_of(service), namespace)
-                )
-                for service in (isvc, candidate)
-            ]
-            if candidate_shares[1]:
-                percentages.append(100 * candidate_shares[1] / sum(candidate_shares))
+            service_share, candidate_share = (
+                sum(map(weight_of, _refs_of_rule(rule, backend_of(name), namespace)))
+                for name in (isvc, candidate)
+            )
+            if candidate_share:
+                percentages.append(100 * candidate_share / (service_share + candidate_share))
     return tuple(percentages)
 
 
@@ -291,7 +292,7 @@ def mirrored(route: JsonView, isvc: str, candidate: str, percent: int) -> Json:
         raise ValueError(f"{percent} % is not a share of a route")
     spec: Json = copy.deepcopy(dict(route["spec"]))
     for rule in list_at(spec, "rules"):
-        refs = _refs(rule, isvc, _namespace(route))
+        refs = _refs_of_rule(rule, backend_of(isvc), _namespace(route))
         if refs:
             ref = {
                 key: refs[0][key]
@@ -305,11 +306,6 @@ def mirrored(route: JsonView, isvc: str, candidate: str, percent: int) -> Json:
                 {"type": "RequestMirror", "requestMirror": mirror},
             ]
     return spec
-
-
-def _refs(rule: JsonView, isvc: str, namespace: str) -> list[JsonView]:
-    refs = list_at(rule, "backendRefs")
-    return [ref for ref in refs if refers_to(ref, backend_of(isvc), namespace) and weight_of(ref)]
 
 
 def mirrors_of(route: JsonView, service: str) -> tuple[float, ...]:
@@ -359,7 +355,11 @@ def is_known_spec(route: JsonView, recorded: JsonView, isvc: str, candidate: str
 def needed_features(route: JsonView, isvc: str, percent: int) -> tuple[str, ...]:
     """Return the features that a gateway needs to copy ``percent`` of the requests to ``isvc``."""
     namespace = _namespace(route)
-    rules = [rule for rule in list_at(route, "spec", "rules") if _refs(rule, isvc, namespace)]
+    rules = [
+        rule
+        for rule in list_at(route, "spec", "rules")
+        if _refs_of_rule(rule, backend_of(isvc), namespace)
+    ]
     several = any(
         route_filter.get("type") == "RequestMirror"
         for rule in rules

@@ -177,9 +177,7 @@ def is_ready(pod: JsonView) -> bool:
 def is_draining(pod: JsonView) -> bool:
     """Return whether the pod stops and its grace period, which ends at its deletionTimestamp, is not over yet."""
     ends = pod["metadata"].get("deletionTimestamp")
-    return ends is not None and datetime.fromisoformat(
-        str(ends).replace("Z", "+00:00")
-    ) > datetime.now(UTC)
+    return ends is not None and datetime.fromisoformat(str(ends)) > datetime.now(UTC)
 
 
 def is_troubled(pod: JsonView) -> bool:
@@ -268,7 +266,7 @@ def cold_start_s(pod: JsonView) -> float | None:
     times = [pod["metadata"].get("creationTimestamp"), ready.get("lastTransitionTime")]
     if not all(times):
         return None
-    begun, done = (datetime.fromisoformat(str(t).replace("Z", "+00:00")) for t in times)
+    begun, done = (datetime.fromisoformat(str(t)) for t in times)
     return max(0.0, (done - begun).total_seconds())
 
 

@@ -54,14 +54,12 @@ _POLL_S = 1.0
 
 def arm_of(isvc: Json) -> str | None:
     """Arm of an InferenceService that mpctl made; None for any other."""
-    arm = annotations_of(isvc).get(ARM_ANNOTATION)
-    return None if arm is None else str(arm)
+    return annotations_of(isvc).get(ARM_ANNOTATION)
 
 
 def retained_route(isvc: Json) -> str | None:
     """HTTPRoute that can return the traffic to a retained baseline; None for a candidate."""
-    route = annotations_of(isvc).get(RETAINED_ANNOTATION)
-    return None if route is None else str(route)
+    return annotations_of(isvc).get(RETAINED_ANNOTATION)
 
 
 def _grace_s(pod: Json) -> float:
