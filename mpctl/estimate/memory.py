@@ -1,4 +1,4 @@
-"""The KV pool with and without a draft: what the engine will have, what it logged, and what to set instead.
+"""The KV pool with and without a draft: what the engine will have, and what it logged.
 
 Pool in tokens = KV bytes available on one GPU / (the target's KV bytes per token + the draft's). Given the logged KV
 memory this is within 0.3 % of nine logged configurations (tomasruizt/vllm-scripts at d94d714; tests). How much
@@ -11,7 +11,7 @@ a range.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mpctl.estimate.shape import GIB, Shape
 from mpctl.json_types import Json
@@ -24,9 +24,15 @@ WORKSPACE_BUFFERS = (3.0, 4.0)
 # (two H100, 256 sequences) and 1.62 (one H100, one sequence) to 5.86 (one H100-94, 1024 sequences); same logs.
 OVERHEAD_GIB = (1.4, 5.9)
 BLOCK = 16  # tokens; vLLM's default block
-MOST_UTILISATION = 0.95  # graphs are captured outside the limit before vLLM 0.21
 DEFAULT_UTILISATION = 0.92  # vLLM 0.32; 0.9 before
 DEFAULT_SEQUENCES = (256, 1024)  # vLLM's --max-num-seqs on small and on large GPUs
+
+
+_HALF = 0.5  # share of the pool whose loss is a warning
+_REMEDY = (
+    "raise --gpu-memory-utilization, lower --max-num-seqs or --max-model-len (docs/explanation/memory.md says in "
+    "which order), or use a smaller draft or a larger GPU"
+)
 
 
 class NotEstimated(Exception):
@@ -112,21 +118,11 @@ class Served:
     max_num_seqs: int | None = None
     tensor_parallel: int = 1
     element_bytes: int = 2
-    concurrency: int | None = None
 
 
 def default_sequences(gpu: str, gib: float) -> int:
     """Default --max-num-seqs of a server (vLLM 0.32.0, EngineArgs.get_batch_defaults); ``gib`` of ``gpu``."""
     return DEFAULT_SEQUENCES[gib >= 160 or (gib >= 70 and "a100" not in gpu.lower())]
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """A flag, the value to give it, and why."""
-
-    flag: str
-    value: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,6 @@ class Estimate:
     draft: DraftMemory
     served: Served
     basis: str
-    suggestions: tuple[Suggestion, ...] = ()
 
     @property
     def lost(self) -> Range:
@@ -220,10 +215,7 @@ def estimate(
             for gib in (remaining.low, remaining.high)
         )
     )
-    estimated = Estimate(before, after_range, draft, served, basis)
-    return replace(
-        estimated, suggestions=suggest(estimated, per_token, target.vocab, remaining.low)
-    )
+    return Estimate(before, after_range, draft, served, basis)
 
 
 def _workspace(target: Shape, served: Served) -> Range:
@@ -235,89 +227,20 @@ def _workspace(target: Shape, served: Served) -> Range:
     return Range(few * row * WORKSPACE_BUFFERS[0], many * row * WORKSPACE_BUFFERS[1])
 
 
-def suggest(
-    estimate: Estimate, per_token: int, vocab: int, left_gib: float
-) -> tuple[Suggestion, ...]:
-    """Settings that give the pool back what the draft takes, together and in the order to try them.
-
-    More memory first, then fewer sequences (the sampler's workspace is proportional to them), and a shorter context
-    only when one request would not fit otherwise. ``left_gib``: the pessimistic KV memory after the draft joined.
-    """
-    served, suggestions = estimate.served, []
-    needed = (
-        estimate.before.low * (per_token + estimate.draft.kv_bytes) / GIB
-    )  # the same tokens with the draft's share
-    missing = needed - left_gib
-    gained = 0.0
-    if missing > 0 and served.gpu_gib:
-        wanted = served.utilisation + missing / served.gpu_gib
-        value = int(min(wanted, MOST_UTILISATION) * 100 + 0.999) / 100
-        if value > served.utilisation:
-            gained = (min(value, MOST_UTILISATION) - served.utilisation) * served.gpu_gib
-            suggestions.append(
-                Suggestion(
-                    "--gpu-memory-utilization",
-                    f"{min(value, MOST_UTILISATION):.2f}",
-                    f"gives {gained:.1f} of the {missing:.1f} GiB that the draft takes from the pool",
-                )
-            )
-    room = (left_gib + gained) * GIB
-    tokens = pool_tokens(max(room, 0), per_token, estimate.draft.kv_bytes)
-    fits = max(
-        tokens // max(served.max_model_len // 2, 1), 1
-    )  # requests of half the longest length, on average
-    wanted_seqs = max(fits, served.concurrency or 1)
-    present = served.max_num_seqs or DEFAULT_SEQUENCES[0]
-    if missing > gained and wanted_seqs < present:
-        freed = (present - wanted_seqs) * vocab * 4 * WORKSPACE_BUFFERS[0] / GIB
-        tokens = pool_tokens(max(room + freed * GIB, 0), per_token, estimate.draft.kv_bytes)
-        suggestions.append(
-            Suggestion(
-                "--max-num-seqs",
-                str(wanted_seqs),
-                f"the pool holds about {fits} requests of {served.max_model_len // 2:,} tokens at once; "
-                f"frees {freed:.1f} GiB of the sampler's workspace",
-            )
-        )
-    if 0 < tokens < served.max_model_len:
-        suggestions.append(
-            Suggestion(
-                "--max-model-len",
-                str(tokens),
-                "the engine does not start when one request of the longest length has no room",
-            )
-        )
-    return tuple(suggestions)
-
-
 def memory_findings(estimate: Estimate) -> tuple[Finding, ...]:
     """Return the findings about an estimate: refuse when not one longest request fits, warn when the pool halves."""
-    todo = "; ".join(
-        f"{suggestion.flag}={suggestion.value} ({suggestion.reason})"
-        for suggestion in estimate.suggestions
-    )
     longest = estimate.served.max_model_len
+    pools = estimate.text()
     if estimate.after.high < longest:
-        return (
-            Finding(
-                "kv-pool-too-small",
-                "refuse",
-                f"{estimate.text()}; one request may have {longest:,} tokens, so the engine would not start",
-                SOURCE,
-                todo or "use a smaller draft or a larger GPU",
-            ),
-        )
-    severity = "warn" if estimate.after.low < longest or estimate.lost.low >= 0.5 else "note"
-    return (
-        Finding(
-            "kv-pool",
-            "warn" if severity == "warn" else "note",
-            estimate.text()
-            + (f"; one request may have {longest:,}" if estimate.after.low < longest else ""),
-            SOURCE,
-            todo or "nothing to change; compare with the engine's own log after the start",
-        ),
-    )
+        reason = f"{pools}; one request may have {longest:,} tokens, so the engine would not start"
+        return (Finding("kv-pool-too-small", "refuse", reason, SOURCE, _REMEDY),)
+    if estimate.after.low < longest:
+        reason = f"{pools}; one request may have {longest:,}"
+        return (Finding("kv-pool", "warn", reason, SOURCE, _REMEDY),)
+    if estimate.lost.low >= _HALF:
+        return (Finding("kv-pool", "warn", pools, SOURCE, _REMEDY),)
+    todo = "nothing to change; compare with the engine's own log after the start"
+    return (Finding("kv-pool", "note", pools, SOURCE, todo),)
 
 
 def pool_record(memory: Estimate | None) -> Json | None:

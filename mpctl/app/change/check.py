@@ -185,7 +185,6 @@ def estimate_memory(
         or (None if gpu is None or gib is None else default_sequences(gpu, gib)),
         numbers.tensor_parallel,
         numbers.kv_element_bytes,
-        conditions.load.concurrency,
     )
     joined = DraftMemory(
         draft.weight_gib / served.tensor_parallel,
