@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from mpctl.errors import InputError
 from mpctl.estimate.checkpoint import ModelFacts
-from mpctl.estimate.memory import DEFAULT_UTILISATION, read_log
+from mpctl.estimate.memory import DEFAULT_UTILISATION, Served, read_log
 from mpctl.estimate.shape import Shape, model_shape
 from mpctl.json_types import Json
 from mpctl.manifest import EngineCommand, Service, plain_secrets
@@ -165,18 +165,7 @@ def runs_v2(service: Service, log: str | None) -> bool | None:
     return True if "Using V2 Model Runner" in (log or "") else None
 
 
-@dataclass(frozen=True)
-class ServedNumbers:
-    """Memory settings of an engine; None where the engine decides."""
-
-    max_model_len: int | None
-    utilisation: float
-    max_num_seqs: int | None
-    tensor_parallel: int
-    kv_element_bytes: int
-
-
-def served_numbers(service: Service, target: ModelFacts | None) -> ServedNumbers:
+def served_numbers(service: Service, target: ModelFacts | None) -> Served:
     """The numbers of a command line that decide over the KV pool; vLLM's defaults where it names none."""
     command = service.command
     share = command.get("gpu-memory-utilization")
@@ -185,12 +174,12 @@ def served_numbers(service: Service, target: ModelFacts | None) -> ServedNumbers
     except ValueError:
         utilisation = DEFAULT_UTILISATION
     dtype = command.get("kv-cache-dtype") or (target.kv_cache_dtype if target else None) or ""
-    return ServedNumbers(
+    return Served(
         _integer(command.get("max-model-len")) or (target.context if target else None),
-        utilisation,
-        _integer(command.get("max-num-seqs")),
-        _integer(command.get("tensor-parallel-size")) or 1,
-        1 if dtype.startswith(("fp8", "int8")) else 2,
+        utilisation=utilisation,
+        max_num_seqs=_integer(command.get("max-num-seqs")),
+        tensor_parallel=_integer(command.get("tensor-parallel-size")) or 1,
+        element_bytes=1 if dtype.startswith(("fp8", "int8")) else 2,
     )
 
 

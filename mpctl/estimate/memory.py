@@ -109,10 +109,10 @@ class DraftMemory:
 class Served:
     """Settings that serve the target: GiB of one GPU, share of it vLLM may use, sequences, tokens of one request.
 
-    ``max_num_seqs`` None: the engine decides by its GPU, and that is not known.
+    ``max_model_len`` None: unknown. ``max_num_seqs`` None: the engine decides by its GPU, and that is not known.
     """
 
-    max_model_len: int
+    max_model_len: int | None
     gpu_gib: float | None = None
     utilisation: float = DEFAULT_UTILISATION
     max_num_seqs: int | None = None
@@ -170,9 +170,12 @@ def estimate(
     is taken to run, so its pool holds one longest request.
 
     Raises:
-        NotEstimated: neither a log nor GPU and weights are known; they leave no room for the target alone; or some
-            layers of the target keep a window or a state, and share the pool in another way.
+        NotEstimated: the longest request is unknown; neither a log nor GPU and weights are known; they leave no room
+            for the target alone; or some layers of the target keep a window or a state, and share the pool in
+            another way.
     """
+    if served.max_model_len is None:
+        raise NotEstimated("the longest request is not known; --max-model-len names it")
     if target.hybrid:
         raise NotEstimated(
             "some of the target's layers keep a window or a state, or it compresses its KV"
@@ -229,7 +232,7 @@ def _workspace(target: Shape, served: Served) -> Range:
 
 def memory_findings(estimate: Estimate) -> tuple[Finding, ...]:
     """Return the findings about an estimate: refuse when not one longest request fits, warn when the pool halves."""
-    longest = estimate.served.max_model_len
+    longest = estimate.served.max_model_len or 0
     pools = estimate.text()
     if estimate.after.high < longest:
         reason = f"{pools}; one request may have {longest:,} tokens, so the engine would not start"

@@ -116,17 +116,11 @@ def _tokenized(endpoint: Endpoint, pair: tuple[Ask, Answer]) -> Answer:
     ask, answer = pair
     if answer.ids or answer.error or not answer.text or answer.reasoning or answer.tool_calls:
         return answer
-    messages = {key: ask.body[key] for key in _RENDERED if key in ask.body}
-    bodies = (
-        {**messages, "add_generation_prompt": True},
-        {"prompt": answer.text, "add_special_tokens": False},
-    )
-    try:
-        prompt, ids = (
-            tuple(map(int, _object(_post(endpoint, "/tokenize", body))["tokens"]))
-            for body in bodies
-        )
-    except (_RefusedError, KeyError, TypeError, ValueError):
+    prompt = _prompt_ids(endpoint, ask.body)
+    if prompt is None:
+        return answer
+    ids = _token_ids(endpoint, {"prompt": answer.text, "add_special_tokens": False})
+    if ids is None:
         return answer
     return replace(
         answer, prompt_ids=prompt, ids=ids, logprobs=(), best=(), alternatives=(), tokenized=True
@@ -137,18 +131,20 @@ def prompt_tokens(
     endpoint: Endpoint, bodies: Sequence[JsonView], *, concurrency: int
 ) -> tuple[tuple[int, ...] | None, ...]:
     """Return the token ids of requests' prompts, by the engine's own template; None where it tells none."""
+    return _at_once(partial(_prompt_ids, endpoint), bodies, concurrency)
 
-    def ids(body: JsonView) -> tuple[int, ...] | None:
-        rendered = {key: body[key] for key in _RENDERED if key in body}
-        try:
-            tokens = _object(
-                _post(endpoint, "/tokenize", {**rendered, "add_generation_prompt": True})
-            )["tokens"]
-            return tuple(map(int, tokens))
-        except (_RefusedError, KeyError, TypeError, ValueError):
-            return None
 
-    return _at_once(ids, bodies, concurrency)
+def _prompt_ids(endpoint: Endpoint, body: JsonView) -> tuple[int, ...] | None:
+    """Token ids of a request's prompt, by the engine's own template."""
+    rendered = {key: body[key] for key in _RENDERED if key in body}
+    return _token_ids(endpoint, {**rendered, "add_generation_prompt": True})
+
+
+def _token_ids(endpoint: Endpoint, body: JsonView) -> tuple[int, ...] | None:
+    try:
+        return tuple(map(int, _object(_post(endpoint, "/tokenize", body))["tokens"]))
+    except (_RefusedError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _at_once(

@@ -15,7 +15,6 @@ from mpctl.estimate.memory import (
     DraftMemory,
     Estimate,
     NotEstimated,
-    Served,
     default_sequences,
     estimate,
     memory_findings,
@@ -174,18 +173,9 @@ def estimate_memory(
         raise NotEstimated("the target's dimensions are not known")
     if draft is None or draft.shape is None or draft.weight_gib is None or draft.shape.hybrid:
         raise NotEstimated("what the draft takes is not known")
-    numbers = served_numbers(target.service, facts)
-    if numbers.max_model_len is None:
-        raise NotEstimated("the longest request is not known; --max-model-len names it")
-    served = Served(
-        numbers.max_model_len,
-        gib,
-        numbers.utilisation,
-        numbers.max_num_seqs
-        or (None if gpu is None or gib is None else default_sequences(gpu, gib)),
-        numbers.tensor_parallel,
-        numbers.kv_element_bytes,
-    )
+    served = replace(served_numbers(target.service, facts), gpu_gib=gib)
+    if served.max_num_seqs is None and gpu is not None and gib is not None:
+        served = replace(served, max_num_seqs=default_sequences(gpu, gib))
     joined = DraftMemory(
         draft.weight_gib / served.tensor_parallel,
         draft.shape.kv_bytes_per_token(

@@ -57,7 +57,7 @@ class WatchEvent:
             "revert": self.revert or None,
             "pays": self.pays,
             "figures": figures_record(self.figures),
-            "expected": None if self.expected is None else expected_record(self.expected),
+            "expected": expected_record(self.expected),
         }
 
 
@@ -103,8 +103,10 @@ def figures_record(figures: Figures | None) -> Json | None:
     }
 
 
-def expected_record(expected: Expected) -> Json:
-    """The reference at the present load as a JSON object."""
+def expected_record(expected: Expected | None) -> Json | None:
+    """The reference at the present load as a JSON object; None without one."""
+    if expected is None:
+        return None
     return {
         "tokensPerStep": expected.tokens_per_step,
         "breakEvenTokensPerStep": expected.break_even,

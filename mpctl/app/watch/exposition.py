@@ -88,9 +88,7 @@ def record(watched: WatchedService) -> Json:
         "pays": assessment.pays,
         "reference": reference.operation if reference is not None else None,
         "figures": figures_record(assessment.figures),
-        "expected": expected_record(assessment.expected)
-        if assessment.expected is not None
-        else None,
+        "expected": expected_record(assessment.expected),
         "detectsInSeconds": assessment.detects_in_s,
         "decision": watched.decision.act.value,
         "reason": watched.decision.reason,

@@ -360,7 +360,7 @@ class Planner:
             precision=precision_of(
                 f"{converted or ''} {quantised or ''} {target.model or ''}", shapes[0]
             ),
-            kv_element_bytes=float(numbers.kv_element_bytes),
+            kv_element_bytes=float(numbers.element_bytes),
             weights_gb=weights and weights * GIB / 1e9,
             pool=pool,
             draft_pool=draft_pool,
