@@ -21,7 +21,7 @@ from mpctl.methods.table import METHODS
 from mpctl.methods.versions import REMOVED, Version, parse_version
 
 Kind = Literal[
-    "count", "whole", "number", "share", "bool", "text", "choice", "schedule", "rates", "object"
+    "count", "whole", "number", "share", "bool", "text", "choice", "schedule", "list", "object"
 ]
 
 # Above this K a warning: the largest K in published drafts is 15 (DFlash blocks of 16), vLLM's suffix example has 32.
@@ -67,7 +67,7 @@ suffix_decoding_max_cached_requests   whole                        trees
 suffix_decoding_max_spec_factor       number                       trees
 suffix_decoding_min_token_prob        share                        trees
 rejection_sample_method               standard|block|synthetic|fly
-synthetic_acceptance_rates            rates
+synthetic_acceptance_rates            list
 synthetic_acceptance_length           number
 draft_sample_method                   greedy|probabilistic         draft
 enable_adaptive_verification          bool
@@ -139,14 +139,6 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_rates(value: object) -> bool:
-    if not isinstance(value, (list, tuple)) or not value:
-        return False
-    if not all(is_number(rate) and 0 <= rate <= 1 for rate in value):
-        return False
-    return all(later <= earlier for earlier, later in pairwise(value))
-
-
 # A schedule is judged with the other keys, by check_combination.
 _FITS: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
     {
@@ -159,7 +151,7 @@ _FITS: Mapping[str, tuple[Callable[[object], bool], str]] = MappingProxyType(
             lambda value: isinstance(value, str) and bool(value.strip()),
             "a text that is not empty",
         ),
-        "rates": (_is_rates, "a list of falling numbers from 0 to 1"),
+        "list": (lambda value: isinstance(value, list | tuple), "a list"),
         "object": (lambda value: isinstance(value, Mapping), "an object"),
         "schedule": (lambda value: True, ""),
     }
@@ -199,7 +191,6 @@ def check_combination(method: Method, settings: Mapping[str, JsonValue]) -> None
     _only(method, settings)
     _adaptive(method, settings)
     _needs_k(method, settings)
-    _synthetic(settings)
     if _SCHEDULE in settings:
         _schedule(settings[_SCHEDULE], settings.get("num_speculative_tokens"))
 
@@ -273,40 +264,6 @@ def _needs_k(method: Method, settings: Mapping[str, JsonValue]) -> None:
         field="num_speculative_tokens",
         hint=f"the default is {dict(method.defaults).get('num_speculative_tokens')}",
     )
-
-
-def _synthetic(settings: Mapping[str, JsonValue]) -> None:
-    rates, length = (
-        settings.get("synthetic_acceptance_rates"),
-        settings.get("synthetic_acceptance_length"),
-    )
-    if settings.get("rejection_sample_method") != "synthetic":
-        for key, value in (
-            ("synthetic_acceptance_rates", rates),
-            ("synthetic_acceptance_length", length),
-        ):
-            if value is not None:
-                raise InputError(
-                    "needs rejection_sample_method=synthetic",
-                    field=key,
-                    hint="it is for tests only",
-                )
-        return
-    if (rates is None) == (length is None):
-        raise InputError(
-            "synthetic needs exactly one of synthetic_acceptance_rates and synthetic_acceptance_length",
-            field="rejection_sample_method",
-        )
-    k = settings.get("num_speculative_tokens")
-    if not is_int(k):
-        return
-    if isinstance(rates, (list, tuple)) and len(rates) != k:
-        raise InputError(f"has {len(rates)} rates for K={k}", field="synthetic_acceptance_rates")
-    if isinstance(length, (int, float)) and not 1 <= length <= k + 1:
-        raise InputError(
-            f"must be from 1 to {k + 1} for K={k}, got {length}",
-            field="synthetic_acceptance_length",
-        )
 
 
 def _schedule(value: JsonValue, k: JsonValue) -> None:

@@ -94,6 +94,7 @@ LATER = {
     "eagle3 missing path": "whoever stages the artifacts; no path can be seen from here",
     "draft quantization bogus": "the list of quantisations is the engine's and grows with every release",
     "mtp on non-mtp model": "needs the target's config.json",
+    "synthetic len, standard": "the engine at its start; the preflight refuses the method that it belongs to",
 }
 
 # Captured without a method: read from running services, never built.
