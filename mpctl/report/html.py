@@ -75,10 +75,6 @@ def _plots(report: Report) -> Json:
     def safe(svg: str) -> Markup:
         return Markup(svg)
 
-    def both(draw: Any, subject: Any, name: str) -> tuple[Markup, Markup]:
-        wide = safe(draw(subject, width=plots.WIDE, name=name))
-        return wide, safe(draw(subject, width=plots.NARROW, name=f"{name}n"))
-
     latency = [
         {
             "label": cell.label,
@@ -93,13 +89,12 @@ def _plots(report: Report) -> Json:
     ]
     drafting = any(c.comparison.candidate.position_rates for c in report.cells)
     return {
-        "ratios": both(plots.throughput_ratios, report.cells, "ratios"),
+        "ratios": [
+            safe(plots.throughput_ratios(report.cells, width=width, name=f"ratios{width:.0f}"))
+            for width in (plots.WIDE, plots.NARROW)
+        ],
         "latency": latency,
         "acceptance": safe(plots.acceptance(report.cells, name="acceptance")) if drafting else "",
-        "why": [
-            both(plots.waterfall, item, f"why{index}")
-            for index, item in enumerate(report.decomposed)
-        ],
     }
 
 

@@ -12,7 +12,6 @@ import html
 import io
 import math
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +24,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from mpctl.formatting import estimate, milliseconds, ratio, share
 from mpctl.json_types import JsonView
 from mpctl.packaged import packaged
-from mpctl.report.values import CellReport, outcome_word, printable, title_of
+from mpctl.report.values import CellReport, outcome_word, printable
 from mpctl.stats.confidence import Interval
 
 _FILE = packaged(__package__, "style.yaml")
@@ -210,57 +209,6 @@ def acceptance(cells: Sequence[CellReport], *, name: str) -> str:
         return write(figure, name, alternative)
 
 
-def waterfall(cell: CellReport, *, width: float, name: str) -> str:
-    """Draw a bar for each factor, from the promised throughput ratio to the measured one."""
-    assert cell.decomposition is not None
-    parts = cell.decomposition.parts
-    bars = [*((p.name, p.after) for p in parts), ("measured", parts[-1].after)]
-    alternative = f"{title_of(cell.decomposition)}. " + "; ".join(
-        f"{p.name}: {ratio(p.after)}" for p in parts
-    )
-    with canvas(width, 30 + 42 * max(len(bars), 1)) as figure:
-        axes = figure.subplots()
-        before = 0.0
-        top = max((value for _, value in bars), default=1.0)
-        for y, (_, value) in enumerate(bars):
-            ends = y in (0, len(bars) - 1)
-            role = (
-                "candidate"
-                if y == len(bars) - 1
-                else "baseline"
-                if y == 0
-                else "bad"
-                if value < before
-                else "good"
-            )
-            start, length = (0.0, value) if ends else (min(value, before), abs(before - value))
-            axes.barh(
-                y,
-                max(length, top * 0.004),
-                left=start,
-                height=0.58,
-                color=INK[role],
-                alpha=1 if ends else 0.65,
-            )
-            axes.annotate(
-                ratio(value),
-                (start + length, y),
-                (6, 0),
-                textcoords="offset points",
-                va="center",
-                fontweight="bold",
-            )
-            before = value
-        axes.axvline(1.0, color=INK["text"], linewidth=1.0)
-        axes.set_xlim(0, top * 1.16)
-        axes.set_ylim(len(bars) - 0.5, -0.5)
-        axes.set_yticks(range(len(bars)), [_wrapped(label, width) for label, _ in bars])
-        axes.tick_params(axis="y", labelcolor=INK["text"])
-        axes.set_xticks([])
-        axes.spines[["left", "bottom"]].set_visible(False)
-        return write(figure, name, alternative)
-
-
 def _ratio_limits(rows: Sequence[Interval]) -> tuple[float, float]:
     points = [v for i in rows for v in (i.value, i.low, i.high) if v and math.isfinite(v)]
     low, high = min([*points, 1.0]), max([*points, 1.0])
@@ -304,11 +252,3 @@ def _name(label: str, width: float) -> str:
     room = 18 if width < 500 else 40
     short = label if len(label) <= room else f"{label[: room - 1]}…"
     return "".join(c if c.isprintable() else " " for c in short).replace("$", r"\$")
-
-
-def _wrapped(label: str, width: float) -> str:
-    """A longer label on up to two lines where there is little room."""
-    room = 18 if width < 500 else 40
-    return "\n".join(
-        _name(line, width) for line in textwrap.wrap(label, room, max_lines=2, placeholder="…")
-    )
