@@ -1,15 +1,11 @@
-"""Advice: how much more would decide an undecided measurement, and what to do with each variant of a class: speculate,
-limit the draft's length, or route its requests elsewhere."""
+"""Advice: how much more would decide an undecided measurement."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from mpctl import formatting
-from mpctl.experiment.variants import Variant
 from mpctl.gate.analysis import SETTLED_FROM, Analysis, Comparison
-from mpctl.gate.decomposition import step_times
 from mpctl.gate.rule import Direction, Outcome, RuleResult, more_to_pass
 from mpctl.gate.rules import rule_named
 from mpctl.gate.verdict import CellVerdict, Verdict
@@ -72,89 +68,3 @@ def _rounds_of(result: RuleResult, c: Comparison, analysis: Analysis) -> float |
         settled=SETTLED_FROM,
     )
     return max(rounds - max(c.rounds, interval.n), 1) if rounds else None
-
-
-def with_advice(cells: tuple[CellVerdict, ...], analysis: Analysis) -> tuple[CellVerdict, ...]:
-    """Return the verdicts with what to do, where their classes are variants."""
-    if not any(known.variant for known in analysis.prompts.values()):
-        return cells
-    return tuple(replace(cell, advice=_advice(cell, cells, analysis)) for cell in cells)
-
-
-def _advice(cell: CellVerdict, cells: tuple[CellVerdict, ...], analysis: Analysis) -> str:
-    if cell.outcome is Outcome.PROMOTE:
-        return "speculate"
-    variant = _variant(analysis, cell)
-    if variant is None:
-        return ""
-    if cell.outcome is Outcome.REJECT:
-        limited = "" if cell.broken else _limited(cell, analysis)
-        return limited or _routed(variant, [v for c in cells if (v := _variant(analysis, c))])
-    settings = {
-        "contexts": variant.context,
-        "thinking": {True: "on", False: "off", None: ""}[variant.thinking],
-        "adapters": variant.adapter,
-    }
-    words = [f"MPCTL_{name.upper()}={value}" for name, value in settings.items() if value]
-    return f"measure it alone: {' '.join(words)}"
-
-
-def _variant(analysis: Analysis, cell: CellVerdict) -> Variant | None:
-    prompts = analysis.prompts.get(cell.cell.traffic)
-    return prompts.variant if prompts is not None else None
-
-
-def _limited(cell: CellVerdict, analysis: Analysis) -> str:
-    """The draft's length that is predicted to pay for every variant, where this one loses by the length of drafts."""
-    predicted = [_predicted(c) for c in analysis.cells]
-    mine = _predicted(analysis.of_cell(cell.cell))
-    if not mine or mine[-1] < 1.0:  # it loses by something else
-        return ""
-    best, gain = 0, 0.0
-    for k in range(1, min(map(len, predicted))):
-        logs = [math.log(ratios[k - 1]) for ratios in predicted]
-        if max(logs) < 0 and math.fsum(logs) < gain:
-            best, gain = k, math.fsum(logs)
-    if not best:
-        return ""
-    return (
-        f"limit the draft's length for all: --set num_speculative_tokens={best} "
-        f"(predicted time per token {formatting.ratio(mine[best - 1])})"
-    )
-
-
-def _predicted(comparison: Comparison) -> list[float]:
-    """The time per token of decoding, candidate over baseline, if drafts had 1, 2, ... tokens: by the acceptance at
-    each position, and with steps that get longer by each drafted token alike. Empty where that was not measured."""
-    window, before = comparison.candidate.window, comparison.baseline.window
-    base, cand = step_times(comparison.baseline, comparison.candidate)
-    if window is None or before is None or before.speculating or not base or not cand:
-        return []
-    rates, coverage = window.position_rates, window.coverage or 0.0
-    return [
-        (1.0 + (cand / base - 1.0) * k / len(rates)) / (1.0 + coverage * math.fsum(rates[:k]))
-        for k in range(1, len(rates) + 1)
-    ]
-
-
-def _routed(variant: Variant, every: list[Variant]) -> str:
-    """The requests that a service without speculation is to answer, by what tells them from those of other variants."""
-    lengths = sorted({v.context for v in every})
-    words = []
-    if len(lengths) > 1:
-        shorter = lengths.index(variant.context)
-        words.append(
-            f"longer than {lengths[shorter - 1]} tokens"
-            if shorter
-            else f"of up to {lengths[0]} tokens"
-        )
-    if len({v.thinking for v in every}) > 1:
-        words.append(f"with thinking {'on' if variant.thinking else 'off'}")
-    if len({v.adapter for v in every}) > 1:
-        words.append(f"for {variant.adapter}")
-    start = "exclude the adapter: " if words == [f"for {variant.adapter}"] else ""
-    return (
-        f"{start}route requests {' '.join(words)} to a service without speculation"
-        if words
-        else "do not speculate"
-    )

@@ -15,7 +15,6 @@ from mpctl.experiment.answers import AnswerRule
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import UsersTraffic
-from mpctl.gate.advice import with_advice
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.policy import Policy
 from mpctl.gate.pooling import borrow
@@ -45,7 +44,7 @@ def assess(analysis: Analysis) -> Verdict:
     """Judge every cell by every rule, and all cells together by their shares of the traffic."""
     cases = [Case(comparison, analysis) for comparison in analysis.cells]
     cells = tuple(judge_cell(case, _judge_rules(case)) for case in cases)
-    return join(with_advice(cells, analysis), analysis)
+    return join(cells, analysis)
 
 
 def _judge_rules(case: Case) -> tuple[RuleResult, ...]:

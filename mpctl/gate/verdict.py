@@ -25,7 +25,6 @@ class CellVerdict:
     rules: tuple[RuleResult, ...]
     throughput_ratio: float | None = None
     sentence: str = ""  # why it was rejected although a figure looks good
-    advice: str = ""  # what to do with the class, of a variant
 
     @property
     def reasons(self) -> tuple[str, ...]:

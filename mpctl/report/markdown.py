@@ -78,9 +78,7 @@ def _cells(cells: Sequence[CellReport]) -> str:
         "TTFT",
         "TPOT",
     ]
-    table = _table(header, [_cell(c, shares=shares) for c in cells], right=len(header) - 4)
-    advice = [f"{c.traffic}: {c.verdict.advice}" for c in cells if c.verdict.advice]
-    return f"{table}\n\n{_list(advice)}" if advice else table
+    return _table(header, [_cell(c, shares=shares) for c in cells], right=len(header) - 4)
 
 
 def _cell(cell: CellReport, *, shares: bool) -> list[str]:

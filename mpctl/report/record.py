@@ -131,7 +131,6 @@ def cell_record(
         "share": share if share is not None or verdict is None else verdict.share,
         "outcome": verdict.outcome.value if verdict else None,
         "reasons": list(verdict.reasons) if verdict else [],
-        "advice": (verdict.advice if verdict else "") or None,
         "rules": _json(verdict.rules) if verdict else [],
         "throughputRatio": _json(comparison.throughput_ratio),
         "throughputRatioByRound": list(comparison.round_ratios),

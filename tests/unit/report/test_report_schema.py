@@ -108,7 +108,6 @@ def made() -> dict[str, Any]:
         share=_NUMBER,
         outcome=_or_null({"enum": _VERDICTS}),
         reasons=_list(_TEXT),
-        advice=_or_null(_TEXT),
         rules=_list(rules),
         throughputRatio=_or_null(of(Interval)),
         throughputRatioByRound=_list({"type": "number"}),
