@@ -19,123 +19,24 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import resources
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import InputError
 from mpctl.experiment.answers import GRAMMAR, has_grammar
 from mpctl.json_types import Json, JsonView
+from mpctl.packaged import packaged
 
 _AT_ONCE = 8
 _LEVELS = 100  # of nesting in a request; what reads it later recurses
 _NAMED = 4  # reasons or settings that are named; the others are counted together
 _FIELDS = 8  # of a record of an unknown format that are named
-_NESTED = (
-    "request",
-    "body",
-    "request_body",
-    "proxy_server_request",
-)  # where logs of gateways and servers keep it
-_LISTS = ("messages", "conversations", "conversation", "turns")
-_USERS = ("user", "human", "prompter")
-_ASSISTANTS = ("assistant", "gpt", "chatgpt", "bot", "model", "ai")
-_TOOLS = ("tool", "function", "observation", "ipython", "tool_response", "function_response")
-_CALLERS = ("function_call", "tool_call")
-_ROLES = {
-    "system": "system",
-    "developer": "developer",
-    **dict.fromkeys(_USERS, "user"),
-    **dict.fromkeys((*_ASSISTANTS, *_CALLERS), "assistant"),
-    **dict.fromkeys(_TOOLS, "tool"),
-}
-_KEPT = ("tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning")  # of a message
-_TEXTS = ("text", "input_text", "output_text")
-_CALLING = ("tools", "tool_choice", "parallel_tool_calls")
-_TEMPLATE = (
-    "chat_template_kwargs",
-    "reasoning_effort",
-    "include_reasoning",
-    "thinking_token_budget",
-    "documents",
-)
-_NUCLEUS = ("top_p", "top_k", "min_p")
-_PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
-_TOKENS = ("logit_bias", "bad_words", "allowed_token_ids")
-_ENDS = (
-    "stop",
-    "stop_token_ids",
-    "include_stop_str_in_output",
-    "ignore_eos",
-    "repetition_detection",
-)
-_SPELLING = ("skip_special_tokens", "spaces_between_special_tokens")
-_SENT = frozenset(
-    (*GRAMMAR, *_CALLING, *_TEMPLATE, *_NUCLEUS, *_PENALTIES, *_TOKENS, *_ENDS, *_SPELLING)
-)
-_BY_MPCTL = (
-    "temperature",
-    "max_tokens",
-    "max_completion_tokens",
-    "stream",
-    "stream_options",
-    "seed",
-    "cache_salt",
-)
-_OTHER_ANSWERS = (
-    "n",
-    "best_of",
-    "use_beam_search",
-    "length_penalty",
-    "min_tokens",
-    "echo",
-    "suffix",
-)
-_LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs")
-_EARLIER_CALLS = ("functions", "function_call")
-_RENDERING = (
-    "continue_final_message",
-    "add_generation_prompt",
-    "chat_template",
-    "truncate_prompt_tokens",
-)
-_ENGINE = ("mm_processor_kwargs", "vllm_xargs", "priority")
-_OTHER_SERVERS = (
-    "parameters",
-    "sampling_params",
-    "optional_params",
-    "generation_config",
-    "reasoning",
-    "thinking",
-)
-_UNSENT = frozenset(
-    (
-        *_OTHER_SERVERS,
-        *_BY_MPCTL,
-        *_OTHER_ANSWERS,
-        *_LOGPROBS,
-        *_EARLIER_CALLS,
-        *_RENDERING,
-        *_ENGINE,
-    )
-)
-_LABELS = (
-    "model",
-    "user",
-    "metadata",
-    "store",
-    "request_id",
-    "session_id",
-)  # decide nothing about an answer
-_UNNAMED = frozenset(("system", "prompt", "extra_body", *_LABELS, *_LISTS))
-_MEDIA = (
-    "image",
-    "images",
-    "video",
-    "videos",
-    "audios",
-    "multi_modal_data",
-)  # that a text refers to
+_NAMES = packaged(__package__, "prompt_fields.yaml")
+_ROLES = {alias: role for role, aliases in _NAMES["roles"].items() for alias in aliases}
+_SENT = frozenset((*GRAMMAR, *chain.from_iterable(_NAMES["sent"].values())))
+_UNSENT = frozenset(chain.from_iterable(_NAMES["unsent"].values()))
+_UNCOUNTED = frozenset((*_NAMES["uncounted"], *_NAMES["conversations"]))
 _LATER = "later questions without an answer"
 _HINT = 'one JSON object per line, {"prompt": "..."}, or a format of docs/how-to/bench.md'
 
@@ -363,24 +264,25 @@ def _requests(record: Any, *, nested: bool) -> _Session:
     """``nested``: the record is a request alone, without fields of a data set."""
     if not isinstance(record, dict):
         raise _UnknownError("needs a non-empty string", "prompt")
-    for key in _NESTED:
+    for key in _NAMES["nested"]:
         inner = _parsed(record.get(key))
         if isinstance(inner, dict):
             return _requests(inner, nested=True)
     extra = record.get("extra_body")
     record = {**record, **extra} if isinstance(extra, dict) else record
     settings, unsent = _settings(record, nested=nested)
-    if media := next((name for name in _MEDIA if record.get(name)), None):
+    if media := next((name for name in _NAMES["media"] if record.get(name)), None):
         raise _UnknownError("cannot be sent", media)
     system = [{"role": "system", "content": record["system"]}] if record.get("system") else []
-    name = next((name for name in _LISTS if isinstance(record.get(name), list)), None)
+    lists = _NAMES["conversations"]
+    name = next((name for name in lists if isinstance(record.get(name), list)), None)
     if name is not None:
         return _conversation([*system, *record[name]], settings, unsent, name)
     if "prompt" not in record and "instruction" in record:
-        return _conversation([*system, *_instruction(record)], settings, unsent, "instruction")
+        return _conversation([*system, _instruction(record)], settings, unsent, "instruction")
     if "prompt" not in record:
         raise _UnknownError(
-            f"holds none of prompt, {', '.join(_LISTS)}, instruction; {_fields(record)}", ""
+            f"holds none of prompt, {', '.join(lists)}, instruction; {_fields(record)}", ""
         )
     prompt = _text(record["prompt"], "prompt")
     if settings or system:
@@ -398,21 +300,11 @@ def _fields(record: JsonView) -> str:
     )
 
 
-def _instruction(record: JsonView) -> list[Json]:
-    """The messages of an instruction with its input, as Alpaca has them, and with its history."""
+def _instruction(record: JsonView) -> Json:
+    """The message of an instruction with its input, as Alpaca has them."""
     parts = _text(record["instruction"], "instruction"), record.get("input")
     text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
-    history = record.get("history") or ()
-    if not isinstance(history, list | tuple) or not all(
-        isinstance(pair, list) and len(pair) == 2 for pair in history
-    ):
-        raise _UnknownError("needs pairs of a question and an answer", "history")
-    earlier = [
-        (role, text)
-        for pair in history
-        for role, text in zip(("user", "assistant"), pair, strict=True)
-    ]
-    return [{"role": role, "content": content} for role, content in (*earlier, ("user", text))]
+    return {"role": "user", "content": text}
 
 
 def _settings(record: JsonView, *, nested: bool) -> tuple[Json, tuple[str, ...]]:
@@ -427,14 +319,16 @@ def _settings(record: JsonView, *, nested: bool) -> tuple[Json, tuple[str, ...]]
     if not isinstance(sent.get("response_format", {}), dict):
         raise _UnknownError("needs an object", "response_format")
     unsent = [
-        name for name in record if name in _UNSENT or (nested and name not in _SENT | _UNNAMED)
+        name for name in record if name in _UNSENT or (nested and name not in _SENT | _UNCOUNTED)
     ]
     if not _is_choice(sent.get("tool_choice", "auto")):
         unsent.append("tool_choice")
         del sent["tool_choice"]
     if not sent.get("tools"):
         sent = {name: value for name, value in sent.items() if name not in ("tools", "tool_choice")}
-    return sent, tuple(name for name in unsent if record[name] is not None and name not in sent)
+    return sent, tuple(
+        name for name in unsent if record[name] not in (None, []) and name not in sent
+    )
 
 
 def _tools(tools: Any) -> list[Json]:
@@ -529,8 +423,8 @@ def _message(message: Any, name: str) -> Json:
         raise _UnknownError(
             f"needs messages with a role and a text, not the role {speaker!r:.40}", name
         )
-    fields = {key: message[key] for key in _KEPT if message.get(key)}
-    call = content if str(speaker).lower() in _CALLERS else message.get("function_call")
+    fields = {key: message[key] for key in _NAMES["message"] if message.get(key)}
+    call = content if str(speaker).lower() in _NAMES["callers"] else message.get("function_call")
     if call:
         return {"role": role, **fields, "content": None, "tool_calls": _calls(call, name)}
     if content is None and "tool_calls" in fields:
@@ -545,7 +439,7 @@ def _content(content: Any, name: str) -> str | list[Json]:
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise _UnknownError("needs messages with a role and a text", name)
     for part in content:
-        if part.get("type") not in _TEXTS or not isinstance(part.get("text"), str):
+        if part.get("type") not in _NAMES["texts"] or not isinstance(part.get("text"), str):
             raise _UnknownError(f"a part of type {part.get('type')!r:.40} cannot be sent", name)
     return [{"type": "text", "text": part["text"]} for part in content]
 

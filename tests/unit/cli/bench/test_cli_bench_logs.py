@@ -363,16 +363,11 @@ def test_half_a_surrogate_pair_is_replaced_and_counted(measure, line):
         ),
         ({"instruction": "Sort {}", "input": "b a", "output": "a b"}, [("user", "Sort {}\n\nb a")]),
         (
-            {
-                "instruction": "now {}",
-                "input": "",
-                "system": "Be brief",
-                "history": [["hi", "yes?"]],
-            },
-            [("system", "Be brief"), ("user", "hi"), ("assistant", "yes?"), ("user", "now {}")],
+            {"instruction": "now {}", "input": "", "system": "Be brief"},
+            [("system", "Be brief"), ("user", "now {}")],
         ),
     ],
-    ids=["questions", "conversation", "instruction", "instruction with history"],
+    ids=["questions", "conversation", "instruction", "instruction with system"],
 )
 def test_formats_that_people_have_are_read(measure, record, messages):
     with engine() as server:
