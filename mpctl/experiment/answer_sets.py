@@ -19,6 +19,7 @@ from mpctl.experiment.answers import OWN, Ask
 from mpctl.experiment.prompt_files import Chat, Prompt, body_of, built_in_prompts, text_of
 from mpctl.experiment.workload import Workload
 from mpctl.json_types import Json, JsonView
+from mpctl.packaged import packaged, rows_of
 
 QUICK, FULL, OFF = "quick", "full", "off"
 FIDELITIES = (QUICK, FULL, OFF)
@@ -40,39 +41,12 @@ class _Picker:
         return low + int(self._random.random() * (high - low + 1))
 
 
-_ROOMS = ("Ardley 4", "Brenhall 2", "Corvane 11", "Dunmere 7", "Eastholm 3", "Farrowby 9")
-_PEOPLE = (
-    "Åsa Lind",
-    "Chidi Nwosu",
-    "Daria Volkova",
-    "Emil Hansen",
-    "Fatima Rahal",
-    "Gorō Tanaka",
-    'Max "Mo" Orr',
-)
-_PARTS = (
-    "bearing",
-    "belt",
-    "filter",
-    "fuse",
-    "gasket",
-    "hose",
-    "relay",
-    "seal",
-    "sensor",
-    "switch",
-)
-_STATES = ("new", "checked", "repaired", "scrapped")
-_LANGUAGES = (
-    "请一字不差地重复「三号货架上的蓝色软管已在四十分钟内更换完毕」这句话。",
-    "كرّر هذه الجملة كما هي: نُقل المرشّح الجديد إلى الرف رقم ١٢ قبل الظهر.",
-    "इस वाक्य को ज्यों का त्यों दोहराओ: पुरानी बेल्ट की जाँच पाँच मिनट में पूरी हुई।",
-    "Повтори это предложение слово в слово: реле на полке 7 проверено, датчик заменён 👍🏽.",
-)
-_COLOURS = ("blue", "green", "grey", "red", "white", "yellow")
+_TABLES = packaged(__package__, "answer_sets.yaml")
+_ROOMS, _PEOPLE, _PARTS = _TABLES["rooms"], _TABLES["people"], _TABLES["parts"]
+_STATES, _COLOURS = _TABLES["states"], _TABLES["colours"]
 
 
-def _object(**properties: JsonView) -> Json:
+def _object(properties: JsonView) -> Json:
     """A schema of an object with exactly these properties."""
     return {
         "type": "object",
@@ -82,24 +56,7 @@ def _object(**properties: JsonView) -> Json:
     }
 
 
-_TEXT, _FLAG = {"type": "string"}, {"type": "boolean"}
-_COUNT = {"type": "integer", "minimum": 0, "maximum": 999}
-_TOOLS: dict[str, JsonView] = {  # those with short calls first
-    "find_orders": _object(
-        state={"type": "string", "enum": list(_STATES)}, limit=_COUNT, open_only=_FLAG
-    ),
-    "record_part": _object(
-        part={"type": "string", "enum": list(_PARTS)},
-        state={"type": "string", "enum": list(_STATES)},
-        shelf=_object(row=_COUNT, colour={"type": "string", "enum": list(_COLOURS)}),
-    ),
-    "send_notice": _object(recipient=_TEXT, urgent=_FLAG, text=_TEXT),
-    "book_room": _object(
-        room={"type": "string", "enum": list(_ROOMS)},
-        people={"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 4},
-        minutes=_COUNT,
-    ),
-}
+_TOOLS = {tool: _object(arguments) for tool, arguments in _TABLES["tools"].items()}
 
 
 def _arguments(pick: _Picker, tool: str) -> Json:
@@ -169,8 +126,13 @@ def _document(pick: _Picker, number: int) -> Json:
             "count": pick.between(1, 99),
             "checked": pick.one((True, False)),
         }
+        tools = _TABLES["tools"]
         schema = _object(
-            part=_TOOLS["record_part"]["properties"]["part"], count=_COUNT, checked=_FLAG
+            {
+                "part": tools["record_part"]["part"],
+                "count": tools["find_orders"]["limit"],
+                "checked": tools["send_notice"]["urgent"],
+            }
         )
     return {
         "messages": _said(f"Return this record as JSON:\n{json.dumps(wanted)}"),
@@ -268,29 +230,27 @@ def _sentinel_texts() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Size:
-    """Numbers of requests of each kind, and the length of a session's prefix and of needles in tokens."""
+    """Numbers of requests of each kind and their limits, which answer_sets.yaml explains."""
 
+    fidelity: str
     own: int
     tools: int
     documents: int
-    again: int  # of calls, documents and languages, asked once more with the other way of streaming
+    again: int
     sessions: int
     turns: int
     prefix: int
     needles: tuple[int, ...]
     sampled: int
     own_sampled: int
-    same: int  # prompts that are sampled several times
-    times: int  # that each of them is asked; two equal answers show that a seed is used again
-    drawn: int  # limit of a sampled answer
-    copied: int  # limit of a text that stands in the prompt
+    same: int
+    times: int
+    drawn: int
+    copied: int
 
 
 _TOKENS = 96  # limit of every other answer: two calls fit, and some faults need more than 64
-_SIZES = {
-    QUICK: _Size(2, 10, 4, 14, 1, 2, 512, (), 2, 0, 2, 3, 48, 24),
-    FULL: _Size(16, 48, 32, 16, 4, 5, 4096, (2048, 16384, 65536), 32, 16, 4, 4, _TOKENS, _TOKENS),
-}
+_SIZES = {size.fidelity: size for size in rows_of(_TABLES["sizes"], _Size)}
 _NEEDLES = 2  # per length
 _NUCLEUS = 0.5  # top_p of one in four sampled requests: of one that is ignored, half of the tokens may show
 SENTINELS = 3  # of a pass
@@ -322,7 +282,7 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
             Ask("json", _document(pick, n), _TOKENS, stream=n % 2 == 1)
             for n in range(size.documents)
         ),
-        *(Ask("language", {"messages": _said(text)}, size.copied) for text in _LANGUAGES),
+        *(Ask("language", {"messages": _said(text)}, size.copied) for text in _TABLES["languages"]),
     ]
     prompts = [prompt for kind in workload.traffic for prompt in kind.prompts]
     measured = set(prompts).difference(workload.spare_prompts(len(prompts)))
