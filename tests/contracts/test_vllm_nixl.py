@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from mpctl.estimate.facts import facts_of
 from mpctl.manifest import load_one
 from mpctl.manifest.speculation.setting import needs_both_ends
 from mpctl.methods import build, from_config, preflight_findings
-from mpctl.methods.preflight.nixl import digest, factors
+from mpctl.methods.preflight.nixl import KvEnd, factors
 from mpctl.methods.table import METHODS
 
 BACKEND = "CPU_ATTN"
@@ -120,6 +121,26 @@ def manifest(model: str, ends: dict[str, tuple[str, ...]]) -> str:
     )  # fmt: skip
 
 
+def digest(end: KvEnd, config: dict | None, auxiliary: tuple[int, ...] | None) -> str:
+    """The hash of an engine's factors and of its draft's, which both ends have alike."""
+    settings = config or {}
+    method, draft = from_config(config).known, None
+    if method is not None and method.prompt_states:
+        draft = {
+            "method": method.engine_method,
+            "model": settings.get("model") or end.model,
+            "revision": settings.get("revision"),
+            "code_revision": settings.get("code_revision"),
+            "parallel_drafting": bool(settings.get("parallel_drafting"))
+            or method.parallel_drafting == "implied",
+            "kv_cache_dtype": settings.get("kv_cache_dtype") or end.cache_dtype,
+            "auxiliary_layer_ids": auxiliary,
+        }
+    known = factors(end) | {"speculative_config": draft}
+    assert len(known) == 12, known
+    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
 @pytest.mark.parametrize(("model", "method", "decode", "prefill"), PAIRS)
 def test_the_hash_of_both_ends_is_vllms(folders, model, method, decode, prefill):
     name, draft = method
@@ -135,7 +156,7 @@ def test_the_hash_of_both_ends_is_vllms(folders, model, method, decode, prefill)
     auxiliary = None if layers is None else tuple(layers)
     hashes = []
     for role, end in (("decode", facts.decode_end), ("prefill", of_prefill)):
-        ours = digest(factors(replace(end, backend=BACKEND), config, auxiliary))
+        ours = digest(replace(end, backend=BACKEND), config, auxiliary)
         assert ours == hash_by_vllm(["--model", folders[model], *ends[role]], config)
         hashes.append(ours)
     refused = "prefill-differs" in {

@@ -467,7 +467,7 @@ def _prefill_differs(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     if facts.decode_end is None or "nixl" not in connector:
         return None
     for end in facts.prefill_ends:
-        if different := differences(end, facts.decode_end, spec.config()):
+        if different := differences(end, facts.decode_end):
             reason = (
                 f"prefill and decode pods have {'; '.join(different)}: their NIXL hashes differ"
             )

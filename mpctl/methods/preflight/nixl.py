@@ -6,19 +6,13 @@ mismatch refuses every request's KV cache, and the decode pod fills the prompt a
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from mpctl.json_types import JsonView
-from mpctl.methods.spec import from_config
 from mpctl.methods.versions import parse_version, show
 
 # NIXL_CONNECTOR_VERSION, by the release.
 _CONNECTOR = MappingProxyType({"0.32.0": 14, "0.33.0": 15})
-_FACTORS = 12
 _DTYPES = MappingProxyType({"half": "float16", "float": "float32"})
 
 
@@ -38,13 +32,8 @@ class KvEnd:
     layers: int | None = None
 
 
-def factors(
-    end: KvEnd, config: JsonView | None, auxiliary_layers: tuple[int, ...] | None = None
-) -> dict[str, object]:
-    """The known factors of an engine's hash, by vLLM's names.
-
-    ``config``: its speculative setting. ``auxiliary_layers``: of the target that its draft's configuration names.
-    """
+def factors(end: KvEnd) -> dict[str, object]:
+    """The known factors of an engine's hash, by vLLM's names, without its draft's: both ends get the same draft."""
     version = parse_version(end.engine)
     release = None if version is None else show(version)
     dtype = None if end.dtype is None else f"torch.{_DTYPES.get(end.dtype, end.dtype)}"
@@ -61,38 +50,14 @@ def factors(
         "is_hma_enabled": end.hybrid_manager,
         "transfer_mode": "push" if end.push else "pull",
     }
-    deciding = {name: value for name, value in deciding.items() if value is not None}
-    return deciding | {"speculative_config": _of_draft(end, config or {}, auxiliary_layers)}
+    return {name: value for name, value in deciding.items() if value is not None}
 
 
-def _of_draft(end: KvEnd, config: JsonView, auxiliary_layers: tuple[int, ...] | None) -> object:
-    method = from_config(dict(config)).known
-    if method is None or not method.prompt_states:
-        return None
-    return {
-        "method": method.engine_method,
-        "model": config.get("model") or end.model,
-        "revision": config.get("revision"),
-        "code_revision": config.get("code_revision"),
-        "parallel_drafting": bool(config.get("parallel_drafting"))
-        or method.parallel_drafting == "implied",
-        "kv_cache_dtype": config.get("kv_cache_dtype") or end.cache_dtype,
-        "auxiliary_layer_ids": auxiliary_layers,
-    }
-
-
-def digest(known: Mapping[str, object]) -> str | None:
-    """The hash of the factors, 64 hexadecimal digits; None where one of them is unknown."""
-    if len(known) < _FACTORS:
-        return None
-    return hashlib.sha256(json.dumps(dict(known), sort_keys=True).encode()).hexdigest()
-
-
-def differences(prefill: KvEnd, decode: KvEnd, config: JsonView | None) -> tuple[str, ...]:
+def differences(prefill: KvEnd, decode: KvEnd) -> tuple[str, ...]:
     """The factors that two engines with the same speculative setting are known to differ in, with both values."""
-    ours, theirs = factors(prefill, config), factors(decode, config)
+    ours, theirs = factors(prefill), factors(decode)
     return tuple(
         f"{name} {ours[name]} and {theirs[name]}"
         for name in ours
-        if name in theirs and name != "speculative_config" and ours[name] != theirs[name]
+        if name in theirs and ours[name] != theirs[name]
     )
