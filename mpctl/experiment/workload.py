@@ -348,18 +348,6 @@ class Workload(Record):
         unsent = [prompt for i, prompt in enumerate(prompts[self.warmup :]) if i not in sent]
         return (*prompts[: self.warmup], *unsent)
 
-    def repeated(self, name: str, rounds: int | None = None) -> int:
-        """Return how many prompts of a class are repeats, over ``rounds`` rounds (default: all)."""
-        count = self.repeats if rounds is None else rounds
-        sent = [
-            p
-            for c in self.cells
-            if c.traffic == name
-            for r in range(count)
-            for p in self._indexes(c, r)
-        ]
-        return len(sent) - len(set(sent))
-
     def digest(self) -> str:
         """sha256 over everything that determines the requests."""
         return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()

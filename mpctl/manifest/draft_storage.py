@@ -21,7 +21,13 @@ from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import JsonValue
 from mpctl.manifest.text import yaml_tree as tree
 from mpctl.manifest.text.entries import add_item, cut_item, cut_lines, item_text
-from mpctl.manifest.text.list_items import content_end, eol_of, line_end, line_start
+from mpctl.manifest.text.list_items import (
+    content_end,
+    entry_end,
+    eol_of,
+    line_end,
+    line_start,
+)
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import at, contents
 
@@ -269,7 +275,7 @@ def _add_list(editor: Editor, home: View, key: str, item: Json) -> None:
     text, eol = editor.text, eol_of(editor.text)
     name, value = next(((n, v) for n, v in node.entries if _is_short(text, v)), node.entries[-1])
     blank = " " * (name.start - line_start(text, name.start))
-    end = line_end(text, max(content_end(text, value), name.end))
+    end = entry_end(text, name, value)
     editor.cut(end, end, f"{eol}{blank}{key}:{eol}{item_text(f'{blank}- ', _lines(item), eol)}")
 
 
@@ -328,19 +334,23 @@ def _cut_key(editor: Editor, home: View, key: str) -> None:
         raise home.error(
             f'"{key}" shares its line', hint="put every key on a line of its own, without ?"
         )
-    end = line_end(text, max(content_end(text, value), name.end))
+    end = entry_end(text, name, value)
     if node.flow and before is not None:
         editor.cut(before[1].end, value.end, "")
     elif node.flow or not begins_line:  # the first key, also of a list item: "- storageUri: x"
         assert after is not None
         editor.cut(name.start, after[0].start, "")
     elif end < len(text):
-        editor.cut(
-            line_start(text, name.start), end + (2 if text.startswith("\r\n", end) else 1), ""
-        )
+        _cut_with_break(editor, name, end)
     else:
         assert before is not None
-        editor.cut(line_end(text, max(content_end(text, before[1]), before[0].end)), end, "")
+        editor.cut(entry_end(text, *before), end, "")
+
+
+def _cut_with_break(editor: Editor, key: tree.Scalar, end: int) -> None:
+    """Cut the lines from a key to ``end`` with the break behind them."""
+    line_break = 2 if editor.text.startswith("\r\n", end) else 1
+    editor.cut(line_start(editor.text, key.start), end + line_break, "")
 
 
 def _drop_item(editor: Editor, home: View, key: str, field: str, value: str) -> None:
@@ -374,9 +384,7 @@ def _drop_list(editor: Editor, home: View, key: str, node: tree.Sequence) -> Non
     elif key == "storageUris" and end < len(
         text
     ):  # :func:`_move` writes it with the break behind it
-        editor.cut(
-            line_start(text, name.start), end + (2 if text.startswith("\r\n", end) else 1), ""
-        )
+        _cut_with_break(editor, name, end)
     else:
         editor.cuts.append(cut_lines(text, name, content_end(text, node)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 HIDDEN = "<hidden>"
 # vLLM's --api-key and --hf-token, and whatever is named alike; --tokenizer and --max-tokens-... are not secrets.
@@ -13,36 +13,38 @@ _SECRET = re.compile(
 
 
 def redacted(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The arguments with the values of secret flags hidden, written ``--flag=value`` or ``--flag value``.
-
-    ``--api-key`` takes several values; all of them up to the next flag are hidden.
-    """
+    """The arguments with the values of secret flags hidden, written ``--flag=value`` or ``--flag value``."""
     shown: list[str] = []
-    hiding = False
-    for argument in arguments:
+    for argument, secret in _secrets_of(arguments):
         flag, equals, _ = argument.partition("=")
-        if argument.startswith("-"):
-            hiding = bool(_SECRET.match(flag)) and not equals
-            shown.append(f"{flag}={HIDDEN}" if equals and _SECRET.match(flag) else argument)
+        if not secret or (argument.startswith("-") and not equals):
+            shown.append(argument)
         else:
-            shown.append(HIDDEN if hiding else argument)
+            shown.append(f"{flag}={HIDDEN}" if argument.startswith("-") else HIDDEN)
     return tuple(shown)
 
 
 def split_secrets(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the arguments without secret flags, and those flags with their values."""
-    public: list[str] = []
-    secret: list[str] = []
-    hiding = False
+    marked = list(_secrets_of(arguments))
+    public = tuple(argument for argument, secret in marked if not secret)
+    return public, tuple(argument for argument, secret in marked if secret)
+
+
+def _secrets_of(arguments: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield each argument, and whether it is a secret flag or a value of one.
+
+    ``--api-key`` takes several values: all up to the next flag.
+    """
+    follows_secret = False
     for argument in arguments:
-        if argument.startswith("-"):
-            flag, equals, _ = argument.partition("=")
-            named = bool(_SECRET.match(flag))
-            hiding = named and not equals
-            (secret if named else public).append(argument)
-        else:
-            (secret if hiding else public).append(argument)
-    return tuple(public), tuple(secret)
+        if not argument.startswith("-"):
+            yield argument, follows_secret
+            continue
+        flag, equals, _ = argument.partition("=")
+        secret = bool(_SECRET.match(flag))
+        follows_secret = secret and not equals
+        yield argument, secret
 
 
 # Parts of a variable's name; TOKENIZERS_PARALLELISM and MAX_TOKENS are not secrets.

@@ -15,6 +15,7 @@ from mpctl.manifest.text.list_items import (
     Cut,
     break_before,
     content_end,
+    entry_end,
     eol_of,
     line_end,
     line_start,
@@ -35,7 +36,7 @@ def add_lines(text: str, home: View, lines: list[str]) -> Cut:
     node = _block_mapping(home)
     name, last = node.entries[-1]
     column = name.start - line_start(text, name.start)
-    end = line_end(text, max(content_end(text, last), name.end))
+    end = entry_end(text, name, last)
     eol = eol_of(text)
     return Cut(end, end, "".join(eol + " " * column + line for line in lines))
 

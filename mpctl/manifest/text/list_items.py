@@ -153,7 +153,7 @@ def add_key(text: str, root: Node, home: View, key: str, texts: Seq[str]) -> Cut
         (named[anchor] for anchor in _ANCHORS if anchor in named), parent.entries[-1]
     )
     column = name.start - line_start(text, name.start)
-    end = line_end(text, max(content_end(text, value), name.end))
+    end = entry_end(text, name, value)
     eol = eol_of(text)
     dash = eol + " " * (column + _offset(text, root)) + "- "
     return Cut(
@@ -214,6 +214,11 @@ def content_end(text: str, node: Node) -> int:
         key, value = node.entries[-1]
         return max(key.end, content_end(text, value))
     return node.end
+
+
+def entry_end(text: str, key: Node, value: Node) -> int:
+    """Return the end of the last line of a mapping's entry, before the break."""
+    return line_end(text, max(content_end(text, value), key.end))
 
 
 def line_end(text: str, at: int) -> int:

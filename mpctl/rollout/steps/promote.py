@@ -182,10 +182,7 @@ def record_promoted(context: Context, operation: Operation) -> RecordedRevision:
     """Record the promoted service as a revision, and what was measured of it as the reference of ``mpctl watch``."""
     stored = _as_stored(context, operation.plan)
     _keep_references(context, operation)
-    why = f"promoted by {operation.id}"
-    return RecordedRevision(
-        record_revision(context, stored, operation.id, why=why, spec=operation.plan.spec).number
-    )
+    return _record(context, operation, stored, f"promoted by {operation.id}")
 
 
 def _keep_references(context: Context, operation: Operation) -> None:
@@ -232,20 +229,22 @@ def _keep_sentinels(
 
 def record_restarted(context: Context, operation: Operation) -> RecordedRevision:
     """Record the service with its fresh engines as a revision."""
-    stored, why = _as_stored(context, operation.plan), f"restarted by {operation.id}"
-    return RecordedRevision(
-        record_revision(context, stored, operation.id, why=why, spec=operation.plan.spec).number
-    )
+    stored = _as_stored(context, operation.plan)
+    return _record(context, operation, stored, f"restarted by {operation.id}")
 
 
 def record_restored(context: Context, operation: Operation) -> RecordedRevision:
     """Record the restored service as the newest revision, unless it already is."""
     plan = operation.plan
     _note_other_configs(context, plan.rollback.restored_revision or plan.goal.number)
-    stored, why = _as_stored(context, plan), f"rollback to revision {plan.goal.number}"
-    return RecordedRevision(
-        record_revision(context, stored, operation.id, why=why, spec=plan.spec).number
-    )
+    stored = _as_stored(context, plan)
+    return _record(context, operation, stored, f"rollback to revision {plan.goal.number}")
+
+
+def _record(context: Context, operation: Operation, stored: Manifest, why: str) -> RecordedRevision:
+    spec = operation.plan.spec
+    revision = record_revision(context, stored, operation.id, why=why, spec=spec)
+    return RecordedRevision(revision.number)
 
 
 def _note_other_configs(context: Context, number: int) -> None:

@@ -143,7 +143,6 @@ def test_no_prompt_is_sent_twice_to_an_arm(warmup, repeats, requests, spare, con
     assert len(sent) == len(set(sent)) == counted
     assert {actual_workload.warmup_prompts(c) for c in actual_workload.cells} == {prompts(warmup)}
     assert not set(sent) & set(prompts(warmup))
-    assert actual_workload.repeated("edits") == 0
     record = json.dumps(actual_workload.to_record())
     assert not any(prompt in record for prompt in (*sent, *prompts(warmup)))
     again = Workload.from_record(json.loads(record))
@@ -161,8 +160,8 @@ def test_prompts_that_go_round_again_are_counted_and_distinct_within_a_block(cou
     actual_workload = workload(traffic=(traffic(count),), repeats=repeats, reuse=True)
     cell = actual_workload.cells[0]
     assert all(len(set(actual_workload.slice(cell, r))) == 4 for r in range(repeats))
-    assert actual_workload.repeated("edits") == max(0, 4 * repeats - (count - 2))
-    assert actual_workload.repeated("edits", 1) == 0
+    sent = [prompt for r in range(repeats) for prompt in actual_workload.slice(cell, r)]
+    assert len(sent) - len(set(sent)) == max(0, 4 * repeats - (count - 2))
 
 
 @pytest.mark.parametrize(
