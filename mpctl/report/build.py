@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib import resources
 
 from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary, client_unfit, tail_of
@@ -25,56 +23,19 @@ from mpctl.report.values import METRICS, CellReport, Deciding, Report, price_tex
 from mpctl.stats.numerics import np
 from mpctl.stats.sequential import MOST_LOOKS
 
-_PORTS = {BASELINE: 8000, CANDIDATE: 8001}
-
 
 def deciding(run: Run, needed: MoreData | None, command: str = "") -> Deciding | None:
-    """Return the measurement that would probably decide an undecided one: ``command`` with more rounds, by default a
-    bench of two engines; None where the verdict stands or no number of rounds may decide."""
+    """Return the measurement that would probably decide an undecided one; None where the verdict stands or no number
+    of rounds may decide. ``command``: that measures again with more rounds; empty where it is unknown."""
     if needed is None or needed.repeats > MOST_LOOKS:
         return None
     repeats = needed.repeats
-    arms = [arm for arm in _PORTS if arm in run.arms]
     lacking = tuple(
         f"{name} takes {count} distinct prompts and has {run.prompts[name].count}: add some with --prompts {name}=FILE"
         for name, count in _asked(run, repeats).items()
         if name in run.prompts and run.prompts[name].count < count
     )
-    return Deciding(repeats, command or shlex.join(_bench(run, arms, repeats)), lacking)
-
-
-def _bench(run: Run, arms: list[str], repeats: int) -> list[str]:
-    cells = run.cells
-    planned = run.planned or len(
-        {b.repeat for b in run.blocks}
-    )  # which prompts a cell gets depends on those planned
-    reuses = any(
-        name in run.prompts and run.prompts[name].count < n
-        for name, n in _asked(run, planned).items()
-    )
-    settings = {
-        "RATE": _list({c.rate for c in cells if c.rate is not None}),
-        "TEMPERATURE": _list({c.temperature for c in cells}),
-        "REUSE_PROMPTS": "true" * reuses,
-    }
-    addresses = (f"http://127.0.0.1:{_PORTS[arm]}" for arm in arms)
-    options = [
-        *zip(("--url", "--candidate"), addresses, strict=False),
-        *(
-            ("--prompts", _prompts(kind, run.shares.get(kind)))
-            for kind in dict.fromkeys(c.traffic for c in cells)
-        ),
-        ("--concurrency", _list({c.concurrency for c in cells if c.rate is None})),
-        ("--repeats", str(repeats)),
-        ("--requests", str(min(len(b.samples) for b in run.blocks))),
-        ("--max-tokens", str(run.max_tokens or "")),
-    ]
-    return [
-        *(f"MPCTL_{name}={value}" for name, value in settings.items() if value not in ("", "0")),
-        "mpctl",
-        "bench",
-        *(word for option in options if option[1] for word in option),
-    ]
+    return Deciding(repeats, command, lacking)
 
 
 def _asked(run: Run, repeats: int) -> dict[str, int]:
@@ -84,16 +45,6 @@ def _asked(run: Run, repeats: int) -> dict[str, int]:
         size = max(len(b.samples) for b in run.of_cell(cell))
         prompts_taken[cell.traffic] = prompts_taken.get(cell.traffic, WARM_UP) + repeats * size
     return prompts_taken
-
-
-def _prompts(traffic: str, share: float | None) -> str:
-    built_in = resources.files("mpctl.experiment").joinpath("prompts", f"{traffic}.jsonl").is_file()
-    source = traffic if built_in else f"{traffic}={traffic}.jsonl"
-    return source if share is None else f"{source}:{share:g}"
-
-
-def _list(numbers: Iterable[float]) -> str:
-    return ",".join(f"{n:g}" for n in sorted(numbers))
 
 
 _ARMS = (BASELINE, CANDIDATE)

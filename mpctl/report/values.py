@@ -95,8 +95,8 @@ class CellReport:
 
 @dataclass(frozen=True)
 class Deciding:
-    """The ``command`` of a new measurement that would probably decide, of ``repeats`` rounds; ``lacking``: what it
-    takes beyond the prompts of this one."""
+    """A new measurement of ``repeats`` rounds that would probably decide. ``command``: that makes it; empty where it is
+    unknown; ``lacking``: what it takes beyond the prompts of this one."""
 
     repeats: int
     command: str
@@ -104,8 +104,9 @@ class Deciding:
 
     @property
     def text(self) -> str:
-        """The command, with what it lacks as a comment of the shell."""
-        return self.command + (f"  # {'; '.join(self.lacking)}" if self.lacking else "")
+        """The command, or its number of rounds, with what it lacks as a comment of the shell."""
+        what = self.command or f"measure again with --repeats {self.repeats}"
+        return what + (f"  # {'; '.join(self.lacking)}" if self.lacking else "")
 
 
 @dataclass(frozen=True)

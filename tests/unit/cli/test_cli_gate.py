@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,23 +138,20 @@ def undecided(**changes):
     return max(b.repeat for b in blocks) + 1
 
 
-def test_the_command_that_would_decide_can_be_typed(cli):
+def test_the_rounds_that_would_decide_are_named(cli):
     rounds = undecided()
     (line,) = [
         x
         for x in cli("gate", "explain", "run.json").out.splitlines()
         if x.startswith("to decide: ")
     ]
-    command, _, lacking = line.removeprefix("to decide: ").partition("  # ")
-    words = shlex.split(command)
-    assert words[words.index("mpctl") :][:2] == ["mpctl", "bench"]
-    repeats = int(words[words.index("--repeats") + 1])
+    text, _, lacking = line.removeprefix("to decide: ").partition("  # ")
+    repeats = int(text.removeprefix("measure again with --repeats "))
     assert repeats > rounds
-    assert "--run" not in words
     found = json.loads(cli("gate", "explain", "run.json", "-o", "json").out)["status"]["gate"][
         "deciding"
     ]
-    assert (found["repeats"], found["command"]) == (repeats, command)
+    assert (found["repeats"], found["command"]) == (repeats, "")
     assert "; ".join(found["lacking"]) == lacking
     for form in ("md", "html"):
         cli("report", "run.json", "-o", form, "--output-file", f"report.{form}")

@@ -112,28 +112,11 @@ def test_a_run_without_blocks_can_be_reported():
         assert form(report)
 
 
-def deciding_command(run):
-    """The measurement of twelve rounds that would decide an undecided one."""
-    return deciding(run, MoreData(40, 60.0, 12)).command
-
-
-def test_the_deciding_command_asks_for_the_same_load():
-    run = make_run(BOTH, shares={"edits": 0.7, "chat": 0.3})
-    assert deciding_command(run) == (
-        "MPCTL_REUSE_PROMPTS=true mpctl bench --url http://127.0.0.1:8000 "
-        "--candidate http://127.0.0.1:8001 --prompts chat:0.3 --prompts edits:0.7 --concurrency 1,8 "
-        "--repeats 12 --requests 8"
-    )
-    command = deciding_command(replace(make_run(BOTH), planned=3, max_tokens=384, calibration=None))
-    assert command.endswith("--repeats 12 --requests 8 --max-tokens 384")
-
-
-def test_the_deciding_command_has_open_loops_and_own_prompts():
-    command = deciding_command(make_run({Cell("tickets", 32, 0.7, 4.0): 2.0}))
-    assert command.startswith(
-        "MPCTL_RATE=4 MPCTL_TEMPERATURE=0.7 MPCTL_REUSE_PROMPTS=true mpctl bench "
-    )
-    assert "--prompts tickets=tickets.jsonl --repeats 12" in command
+def test_a_report_names_the_rounds_that_would_decide():
+    more = deciding(make_run(BOTH), MoreData(40, 60.0, 12))
+    assert more.text.startswith("measure again with --repeats 12")
+    command = "mpctl rollout qwen --spec ngram --repeats 12"
+    assert deciding(make_run(BOTH), MoreData(40, 60.0, 12), command).command == command
 
 
 def test_the_throughput_ratio_is_decomposed():
