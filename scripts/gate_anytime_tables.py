@@ -22,7 +22,8 @@ from gate_noise import (
     sent_before,
     verdicts,
 )
-from gate_tricks import TRICKS, Attempt, Simulated, changing, drifting, in_numpy, truth
+from gate_simulated import Attempt, Simulated, changing, drifting, in_numpy, truth
+from gate_tricks import TRICKS
 from numpy.typing import NDArray
 
 from mpctl.app.bench.recorded import read_run
