@@ -84,10 +84,6 @@ class _Services:
             if values.get(name):
                 flag = options[name].opts[-1]
                 raise InputError("is for one service, not for several", field=flag)
-        if "form" in values:  # of a command with formats of its own
-            self._context.output = values["form"] or "table"
-        if self._context.output == "md":
-            raise InputError("md is for one service, not for several", field="--output")
         self._sessions = {service_name(session): session for session in self._open()}
         if not self._sessions:
             every = commands.line("status", "-A")

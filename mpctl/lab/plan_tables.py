@@ -1,4 +1,4 @@
-"""A plan rendered: its lines and tables, the page that they make, and that page as text and as Markdown."""
+"""A plan rendered: its lines and tables, the page that they make, and that page as text."""
 
 from __future__ import annotations
 
@@ -390,30 +390,3 @@ def _wrapped(lines: Sequence[str], width: int, indent: str = "  ") -> str:
         break_on_hyphens=False,
     )
     return "\n".join(wrapper.fill(line) for line in lines)
-
-
-def plan_markdown(page: Page) -> str:
-    """The page as Markdown."""
-    parts = [f"# Plan: {_escaped(page.title)}\n"]
-    parts += [_escaped(page.answer) + "\n"] if page.answer else []
-    if page.rows is not None:
-        parts.append(_table(page.rows) + "\n")
-    parts += _items((*page.head, *page.below))
-    for section in page.sections:
-        parts += [f"\n## {_escaped(section.title)}\n", *_items(section.runs)]
-        parts += ["\n" + _table(rows) + "\n" for rows in section.tables]
-        parts += _items(section.details)
-    return "\n".join(parts)
-
-
-def _items(lines: Sequence[str]) -> list[str]:
-    return [f"- {_escaped(line.strip())}" for line in lines]
-
-
-def _table(rows: Rows) -> str:
-    head, *body = ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows]
-    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
-
-
-def _escaped(text: str) -> str:
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>|#" else c for c in text)

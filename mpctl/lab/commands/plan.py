@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 
 from mpctl.app.option import File, Option
-from mpctl.cli.command import FILE, command, formats_option, service_argument
+from mpctl.cli.command import FILE, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext, Conclusion
 from mpctl.cli.printer import columns, page, page_width
 from mpctl.cli.terminal import Terminal
 from mpctl.json_types import JsonView
-from mpctl.lab.plan_tables import band, page_of, plan_markdown, plan_text
+from mpctl.lab.plan_tables import band, page_of, plan_text
 from mpctl.lab.requests import PlanRequest
 
 _SILENT_S = 5.0
@@ -31,7 +31,6 @@ _OPTIONS = (
         help="Compare earlier predictions with what rollouts measured.",
     ),
 )
-_FORMATS = formats_option("table", "json", "yaml", "name", "md", text="Format (default: table).")
 
 
 @command(
@@ -39,7 +38,7 @@ _FORMATS = formats_option("table", "json", "yaml", "name", "md", text="Format (d
     service_argument(),
     *_OPTIONS,
     PlanRequest,
-    _FORMATS,
+    OUTPUT,
     common="file spec draft gpu traffic concurrency acceptance measure prompts output",
     many=True,
 )
@@ -52,7 +51,6 @@ def plan(
     *,
     cell: str | None,
     history: bool,
-    form: str | None,
 ) -> None:
     """Predict what speculation would bring, before anything is started.
 
@@ -84,10 +82,6 @@ def plan(
             name, file, request, context.open_source, progress
         ).to_record()
     context.conclusion = _conclusion(record)
-    if form == "md":
-        context.terminal.result(plan_markdown(page_of(record)))
-        return
-    context.output = form or "table"
     context.emit(
         "Plan",
         record=lambda: record,

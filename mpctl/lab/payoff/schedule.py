@@ -9,7 +9,7 @@ from mpctl.methods.preflight.engine_rules import SCHEDULED_SINCE
 from mpctl.methods.versions import Version, show
 
 
-def schedule(choices: Sequence[Choice], engine: Version | None, *, data_parallel: int = 1) -> str:
+def schedule(choices: Sequence[Choice], engine: Version | None) -> str:
     """``num_speculative_tokens_per_batch_size`` for the best K of each concurrency, or why one K is better."""
     ranges = batch_ranges(
         {choice.concurrency: choice.k if _pays(choice) else 0 for choice in choices}
@@ -17,8 +17,6 @@ def schedule(choices: Sequence[Choice], engine: Version | None, *, data_parallel
     if len(ranges) < 2:
         return ""
     text = schedule_setting(ranges)
-    if data_parallel > 1:
-        return f"one K: vLLM drops a schedule under data parallelism (it would be {text})"
     if engine is None:
         return f"{text}, from vLLM {show(SCHEDULED_SINCE)} on; older engines do not honour it"
     if engine < SCHEDULED_SINCE:

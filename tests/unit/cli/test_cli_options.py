@@ -26,7 +26,7 @@ TYPED = {
         for flag in ("--selector", "--all", "--keep-going")
     ),
 }
-OWN_FORMATS = {("report", "--output"), ("rbac", "--output"), ("plan", "--output")}
+OWN_FORMATS = {("report", "--output"), ("rbac", "--output")}
 
 
 @pytest.mark.parametrize(

@@ -434,12 +434,6 @@ def test_an_unknown_gpu_is_an_input_error(cli, manifest):
     assert (checked.code, "--gpu: 'L5' is not in the table" in checked.err) == (2, True)
 
 
-def test_names_of_others_are_escaped_in_markdown(cli):
-    named = {**CELL, "id": "<b>x</b>"}
-    (cli.directory / "cells.json").write_text(json.dumps(named), encoding="utf-8")
-    assert "<b>x" not in cli("plan", "--cell", "cells.json", "-o", "md").out
-
-
 def transcripts(cli, *, copies):
     """Forty answers that copy their prompts or share nothing with them, as tokens."""
     lines = []
@@ -478,7 +472,7 @@ def test_transcripts_tell_whether_ngram_pays_without_an_engine(cli, manifest, co
     assert "40 transcripts of log.jsonl, replayed" in method["evidence"]
 
 
-@pytest.mark.parametrize("form", ["json", "md", "text"])
+@pytest.mark.parametrize("form", ["json", "text"])
 def test_nothing_of_a_transcript_but_its_figures_is_shown(cli, manifest, form):
     actual_transcripts = transcripts(cli, copies=True)
     log = cli.directory / "log.jsonl"
@@ -661,7 +655,7 @@ def test_an_engine_without_drafts_is_named(cli, manifest, monkeypatch):
     ) == (2, True, True), ran.err
 
 
-@pytest.mark.parametrize("form", ["table", "md", "json", "yaml"])
+@pytest.mark.parametrize("form", ["table", "json", "yaml"])
 def test_predictions_are_shown_beside_what_was_measured_in_every_format(cli, monkeypatch, form):
     predicted = {"value": 1.5, "low": 1.3, "high": 1.7}
     one = CheckedPrediction(
@@ -695,7 +689,7 @@ def test_all_methods_fit_one_screen_that_opens_with_the_answer(cli, manifest):
     )
 
 
-@pytest.mark.parametrize("form", [(), ("-o", "json"), ("-o", "md")])
+@pytest.mark.parametrize("form", [(), ("-o", "json")])
 def test_a_target_that_does_not_fit_has_the_arithmetic_and_no_figure(cli, form):
     large = MANIFEST.replace("Qwen/Qwen3-8B", "meta-llama/Llama-3.3-70B-Instruct")
     (cli.directory / "large.yaml").write_text(large, encoding="utf-8")
