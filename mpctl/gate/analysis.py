@@ -17,13 +17,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from mpctl.experiment.answers import AnswerCheck
 from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.pairing import Pairing
-from mpctl.experiment.run import ArmConditions, Burst, Calibration, PromptSet, Run
-from mpctl.experiment.users import Placement, UserLoad, UsersTraffic, below_users_load
+from mpctl.experiment.run import Burst, Run
+from mpctl.experiment.users import Placement, UsersTraffic, below_users_load
 from mpctl.gate.policy import Policy
 from mpctl.gate.users_traffic import compare_traffic
 from mpctl.stats.confidence import (
@@ -444,25 +443,15 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Analysis:
-    """Every cell of a measurement, sorted, at the interim analysis after ``rounds`` of ``planned`` rounds. ``overall``:
-    the time-per-token ratio of all cells together, weighted by their share; None for a single cell."""
+    """Every cell of the measurement ``run``, sorted, at the interim analysis after ``rounds`` of ``planned`` rounds.
+    ``overall``: the time-per-token ratio of all cells together, weighted by their share; None for a single cell."""
 
     cells: tuple[Comparison, ...]
     policy: Policy
     rounds: int
     planned: int
-    arms: Mapping[str, ArmConditions] = field(default_factory=dict)
-    prompts: Mapping[str, PromptSet] = field(default_factory=dict)
-    shares: Mapping[str, float] = field(default_factory=dict)
-    calibration: Calibration | None = None
+    run: Run
     overall: Interval | None = None
-    placement: Placement = Placement.SERVICE
-    users: UserLoad | None = None
-    traffic: UsersTraffic | None = None
-    answers: AnswerCheck | None = None
-    round_answers: AnswerCheck | None = None
-    accepted: tuple[str, ...] = ()
-    earlier: int = 0  # measurements of the same pair
 
     @classmethod
     def of(
@@ -514,23 +503,13 @@ class Analysis:
             policy=policy,
             rounds=rounds,
             planned=planned,
-            arms=run.arms,
-            prompts=run.prompts,
-            shares=run.shares,
-            calibration=run.calibration,
-            placement=run.placement,
-            users=run.users,
-            traffic=run.traffic,
-            answers=run.answers,
-            round_answers=run.round_answers,
-            accepted=run.accepted,
-            earlier=run.earlier,
+            run=run,
         )
 
     @property
     def shared(self) -> bool:
         """True when classes are variants, which share the prompts of a round."""
-        return any(known.variant and known.variant.parts > 1 for known in self.prompts.values())
+        return any(known.variant and known.variant.parts > 1 for known in self.run.prompts.values())
 
     @property
     def most_at_once(self) -> int:
@@ -540,14 +519,14 @@ class Analysis:
     @property
     def users_load_gap(self) -> str:
         """How far the prompts were sent below the load of users, as a sentence; empty where they were not."""
-        return below_users_load(self.users, self.placement, self.most_at_once)
+        return below_users_load(self.run.users, self.run.placement, self.most_at_once)
 
     @property
     def stages(self) -> Stages:
         """The significance levels of this interim analysis."""
         rounds, cells = max(self.rounds, 1), len(self.cells)
         return Stages.of(
-            self.policy, rounds=rounds, planned=self.planned, cells=cells, earlier=self.earlier
+            self.policy, rounds=rounds, planned=self.planned, cells=cells, earlier=self.run.earlier
         )
 
     @property
@@ -562,7 +541,7 @@ class Analysis:
             or len({tuple(c.machine_times) for c in cells}) != 1
         ):
             return None
-        weights = cell_shares([c.cell.traffic for c in cells], self.shares)
+        weights = cell_shares([c.cell.traffic for c in cells], self.run.shares)
         sums = [
             [
                 math.fsum(w * c.machine_times[n][arm] for w, c in zip(weights, cells, strict=True))

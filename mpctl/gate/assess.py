@@ -49,10 +49,10 @@ def assess(analysis: Analysis) -> Verdict:
 
 def _judge_rules(case: Case) -> tuple[RuleResult, ...]:
     """Judge every rule. Where users set the load their requests are judged for speed, and prompts for answers alone."""
-    if not case.analysis.placement.users_set_load:
+    if not case.analysis.run.placement.users_set_load:
         return tuple(rule(case) for rule in RULES)
     on_prompts = tuple(rule(case) for rule in RULES if not rule.needs_idle_engines)
-    return (*on_prompts, *judge_traffic(case.analysis.traffic or UsersTraffic(), case.policy))
+    return (*on_prompts, *judge_traffic(case.analysis.run.traffic or UsersTraffic(), case.policy))
 
 
 def answers_decided(verdict: Verdict) -> bool:

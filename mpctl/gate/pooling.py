@@ -54,7 +54,7 @@ def borrow(analysis: Analysis, comparison: Comparison, name: str) -> Borrowed | 
 
 def _group(analysis: Analysis, comparison: Comparison) -> tuple[object, ...]:
     """Return what cells that borrow from each other have in common: their class and their load."""
-    prompts, cell = analysis.prompts.get(comparison.cell.traffic), comparison.cell
+    prompts, cell = analysis.run.prompts.get(comparison.cell.traffic), comparison.cell
     return (
         prompts and prompts.variant and prompts.variant.of,
         cell.concurrency,

@@ -65,12 +65,12 @@ class Case:
     @property
     def baseline(self) -> ArmConditions | None:
         """The baseline's conditions, where they are known."""
-        return self.analysis.arms.get(BASELINE)
+        return self.analysis.run.arms.get(BASELINE)
 
     @property
     def candidate(self) -> ArmConditions | None:
         """The candidate's conditions, where they are known."""
-        return self.analysis.arms.get(CANDIDATE)
+        return self.analysis.run.arms.get(CANDIDATE)
 
     @property
     def has_draft_model(self) -> bool | None:
@@ -81,12 +81,12 @@ class Case:
     @property
     def prompts(self) -> PromptSet | None:
         """The source of the prompts, where it is known."""
-        return self.analysis.prompts.get(self.comparison.cell.traffic)
+        return self.analysis.run.prompts.get(self.comparison.cell.traffic)
 
     @property
     def calibration(self) -> Calibration | None:
         """The load client's own error, where it was calibrated."""
-        return self.analysis.calibration
+        return self.analysis.run.calibration
 
 
 class Direction(Enum):

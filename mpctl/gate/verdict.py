@@ -177,7 +177,7 @@ def _first(reasons: tuple[str, ...]) -> str:
 
 
 def _share(analysis: Analysis, comparison: Comparison) -> float:
-    weights = cell_shares([c.cell.traffic for c in analysis.cells], analysis.shares)
+    weights = cell_shares([c.cell.traffic for c in analysis.cells], analysis.run.shares)
     return weights[analysis.cells.index(comparison)]
 
 

@@ -30,7 +30,7 @@ def _judged_by(
     """Make the judge of a rule. ``needed``: whether a verdict may not do without it."""
 
     def judge(case: Case, rule: Rule) -> RuleResult:
-        check = case.analysis.answers
+        check = case.analysis.run.answers
         if check is None:
             return RuleResult(Outcome.SKIP, _NOT_ASKED)
         return _judge(case, check, name, needed(case))
@@ -132,7 +132,7 @@ def _unsettled(findings: tuple[AnswerFinding, ...], check: AnswerCheck, count: R
 
 def _judge_outputs(case: Case, _: Rule) -> RuleResult:
     """Judge the rounds' own greedy answers. Equal ones need no score; others must be ties."""
-    c, check = case.comparison, case.analysis.round_answers
+    c, check = case.comparison, case.analysis.run.round_answers
     if not c.cell.greedy:
         return RuleResult(
             Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: answers differ anyway"

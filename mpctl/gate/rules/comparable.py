@@ -28,7 +28,7 @@ Reasons = Iterator[tuple[Outcome, str]]
 def judge_comparable(case: Case, _: Rule) -> RuleResult:
     """Judge all preconditions. While users are on the engines, prompts answer only some of them."""
     judges = [_arms, _prompts, _repeats]
-    if not case.analysis.placement.users_set_load:
+    if not case.analysis.run.placement.users_set_load:
         judges += [_open_loop, _tokens, _caches]
     reasons = [reason for judge in judges for reason in judge(case)]
     open_ = [reason for reason in reasons if reason[0] in (Outcome.MISSING, Outcome.UNDECIDED)]
@@ -47,8 +47,8 @@ def _arms(case: Case) -> Reasons:
     if case.baseline is None or case.candidate is None:
         yield Outcome.SKIP, "the conditions of the arms are not recorded"
         return
-    different = open_differences(case.analysis.arms, case.analysis.accepted)
-    names = ", ".join(name for name in case.analysis.accepted if is_difference(name))
+    different = open_differences(case.analysis.run.arms, case.analysis.run.accepted)
+    names = ", ".join(name for name in case.analysis.run.accepted if is_difference(name))
     accepted = f" (accepted: {names})" if names else ""
     text = "no condition but speculation is known to differ"
     if different:

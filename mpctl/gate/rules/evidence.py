@@ -50,10 +50,10 @@ def _judge_errors(case: Case, rule: Rule) -> RuleResult:
 
 
 def _judge_users_load(case: Case, _: Rule) -> RuleResult:
-    users, gap = case.analysis.users, case.analysis.users_load_gap
-    if users is None or not case.analysis.placement.copies_baseline:
+    users, gap = case.analysis.run.users, case.analysis.users_load_gap
+    if users is None or not case.analysis.run.placement.copies_baseline:
         return RuleResult(Outcome.SKIP, "the service was not measured next to its users")
-    passes = not gap or USERS_LOAD in case.analysis.accepted
+    passes = not gap or USERS_LOAD in case.analysis.run.accepted
     text = gap or f"users keep about {users.at_once} requests in flight on each pod"
     return RuleResult(Outcome.PASS if passes else Outcome.MISSING, text)
 

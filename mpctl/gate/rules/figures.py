@@ -268,7 +268,7 @@ def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
     alone, overall, limit = judge_threshold(case, threshold), case.analysis.overall, threshold.limit
     borrowed = borrow(case.analysis, case.comparison, threshold.figure)
     estimate = alone.value if borrowed is None else borrowed.interval.value
-    if earlier := case.analysis.earlier:
+    if earlier := case.analysis.run.earlier:
         before = "an earlier measurement" if earlier == 1 else f"{earlier} earlier measurements"
         text = f"{before} of the same pair did not promote, so this one spends {error_left(earlier):.1%} of the error"
         alone = replace(alone, message=f"{alone.message}; {text}")

@@ -167,7 +167,7 @@ def gain_of(analysis: Analysis, cells: Sequence[Comparison] | None = None) -> In
         if figure is not None and comparison.cell.rate is not None:
             figure = replace(figure, values=tuple(-value for value in figure.values))
         figures.append(figure)
-    weights = cell_shares([comparison.cell.traffic for comparison in chosen], analysis.shares)
+    weights = cell_shares([comparison.cell.traffic for comparison in chosen], analysis.run.shares)
     return overall_gain(figures, weights, stages.higher)
 
 

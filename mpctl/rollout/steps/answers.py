@@ -6,6 +6,7 @@ middle asks again, since nothing of it changes what is served.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +26,7 @@ from mpctl.experiment.answers import (
 )
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import CounterError
-from mpctl.experiment.run import Burst
+from mpctl.experiment.run import Burst, Reply
 from mpctl.experiment.users import Placement
 from mpctl.gate.answers import confirm, examine, level_of, promises, to_confirm
 from mpctl.gate.rule import Outcome
@@ -39,10 +40,9 @@ from mpctl.watch.sentinel import AGAIN, Check, first_check
 
 _AT_ONCE = 16  # at least: some faults need 8 rows in a batch or more
 _CONTEXT = 4096  # tokens, where the engine does not tell
-_GAPS, _LAW = (
-    2,
-    20,
-)  # alternatives: to know a token's gap to the next one, and the law that it was drawn from
+# Alternatives of a token: to know its gap to the next one, and the law that it was drawn from.
+_GAPS = 2
+_LAW = 20
 _FURTHER = 3  # times at most that the sampled requests are asked again, while their e-value hints at a fault
 _STOPS = (Outcome.FAIL, Outcome.UNDECIDED, Outcome.MISSING)  # no round of speed changes them
 
@@ -58,8 +58,10 @@ class _Pass:
 
     @property
     def _concurrency(self) -> int:
-        most, placement = self.engines.records.workload.most, self.operation.plan.users.placement
-        return most if placement.users_set_load else max(most, _AT_ONCE)
+        most = self.engines.records.workload.most
+        if self.operation.plan.users.placement.users_set_load:
+            return most
+        return max(most, _AT_ONCE)
 
     def _ask(self, arm: str, asks: Sequence[Ask], *, alone: bool = False) -> tuple[Answer, ...]:
         self.engines.note_conditions(arm)
@@ -72,47 +74,45 @@ class _Pass:
         )
 
     def _score(self, answers: Sequence[Answer | None], alternatives: int) -> list[Scored | None]:
+        """Return the baseline's scores of the answers; None for each if it cannot score."""
+        scorable = (None,) * len(answers) if self.engines.unscorable() else answers
         return self.engines.score(
-            (None,) * len(answers) if self.engines.unscorable() else answers,
+            scorable,
             attempt="scores",
             concurrency=self._concurrency,
             alternatives=alternatives,
         )
 
     def ask_baseline(self) -> BaselineAnswers:
-        plan, meter = self.operation.plan, self.context.meter
-        try:
-            context_tokens = meter.describe(self.engines.endpoint(BASELINE)).context_tokens
-        except CounterError:
-            context_tokens = None
-        asks = asks_of(
-            self.engines.records.workload, plan.fidelity, context_tokens=context_tokens or _CONTEXT
-        )
+        """Ask the baseline, and let it score its own greedy answers as a control."""
+        workload, fidelity = self.engines.records.workload, self.operation.plan.fidelity
+        asks = asks_of(workload, fidelity, context_tokens=self._context_tokens())
         self.context.progress.step(
             "answers", f"{len(asks)} requests to the baseline, {self._concurrency} at once"
         )
         answers = self._ask(BASELINE, asks)
-        # An engine without a tool parser refuses tools: such a kind of request is left out.
-        errors: dict[str, set[str]] = {}
-        for ask, answer in zip(asks, answers, strict=True):
-            errors.setdefault(ask.kind, set()).add(answer.error)
-        skipped = {
-            kind: f"the baseline answers {', '.join(sorted(reasons))}"
-            for kind, reasons in errors.items()
-            if "" not in reasons
-        }
-        supported = [
+        refused = _refused_kinds(asks, answers)
+        rows = [
             (ask, answer)
             for ask, answer in zip(asks, answers, strict=True)
-            if ask.kind not in skipped
+            if ask.kind not in refused
         ]
-        scores = self._score(
-            [answer if ask.greedy and not ask.reshaped else None for ask, answer in supported],
-            _GAPS,
-        )
+        controls = [answer if ask.greedy and not ask.reshaped else None for ask, answer in rows]
+        scores = self._score(controls, _GAPS)
         return BaselineAnswers(
-            tuple(a for a, _ in supported), tuple(a for _, a in supported), tuple(scores), skipped
+            tuple(ask for ask, _ in rows),
+            tuple(answer for _, answer in rows),
+            tuple(scores),
+            refused,
         )
+
+    def _context_tokens(self) -> int:
+        """Return the longest request of the baseline; a usual one if its engine does not tell."""
+        try:
+            facts = self.context.meter.describe(self.engines.endpoint(BASELINE))
+        except CounterError:
+            return _CONTEXT
+        return facts.context_tokens or _CONTEXT
 
     def compare(self, baseline: BaselineAnswers) -> tuple[AnswerCheck, Burst]:
         """Let the candidate answer as well, and examine both; with the failures of both."""
@@ -133,20 +133,20 @@ class _Pass:
         if numbers := to_confirm(check):
             progress.update(f"{len(numbers)} requests are sent again alone")
             check = confirm(check, pairs, self._repeats([pairs[number] for number in numbers]))
-        return replace(check, skipped={**baseline.skipped, **check.skipped}), Burst.of(
-            *([(a.error, 0.0) for a in answers] for answers in (baseline.answers, candidate))
-        )
+        failures = Burst.of(_replies(baseline.answers), _replies(candidate))
+        return replace(check, skipped={**baseline.skipped, **check.skipped}), failures
 
     def _examined(self, pairs: Sequence[Pair]) -> AnswerCheck:
-        plan, leaves = self.operation.plan, self.leaves
+        plan = self.operation.plan
+        unscorable = (
+            why_unscorable(plan.baseline_spec, ()) if self.leaves else self.engines.unscorable()
+        )
         return examine(
             pairs,
             fidelity=plan.fidelity,
             level=level_of(answer for p in pairs for answer in (p.baseline, p.candidate)),
-            gone=leaves,
-            unscorable=why_unscorable(plan.baseline_spec, ())
-            if leaves
-            else self.engines.unscorable(),
+            gone=self.leaves,
+            unscorable=unscorable,
         )
 
     def _sampled_again(self, pairs: Sequence[Pair]) -> list[Pair]:
@@ -184,20 +184,18 @@ class _Pass:
         """Send the requests of findings again: one by one, and as many at once as in the pass. Where arms take turns,
         each has one turn for it. A baseline that has left stands by what it answered."""
         asks = [pair.ask for pair in pairs]
-        crowd = asks * -(-self._concurrency // max(len(asks), 1))
-        theirs = [self._ask(CANDIDATE, asks, alone=True), self._ask(CANDIDATE, crowd)[: len(asks)]]
+        times_at_once = math.ceil(self._concurrency / max(len(asks), 1))
+        candidate_alone = self._ask(CANDIDATE, asks, alone=True)
+        candidate_loaded = self._ask(CANDIDATE, asks * times_at_once)[: len(asks)]
         if self.leaves:
-            baseline_answers = [tuple(pair.baseline for pair in pairs)] * 2
             rescored = [pair.scored for pair in pairs]
+            baseline_alone = baseline_loaded = tuple(pair.baseline for pair in pairs)
         else:
-            baseline_answers = [
-                self._ask(BASELINE, asks, alone=True),
-                self._ask(BASELINE, crowd)[: len(asks)],
-            ]
+            baseline_alone = self._ask(BASELINE, asks, alone=True)
+            baseline_loaded = self._ask(BASELINE, asks * times_at_once)[: len(asks)]
             rescored = self._score([pair.candidate for pair in pairs], _LAW)
-        alone, loaded = (
-            self._fresh(pairs, *answers) for answers in zip(baseline_answers, theirs, strict=True)
-        )
+        alone = self._fresh(pairs, baseline_alone, candidate_alone)
+        loaded = self._fresh(pairs, baseline_loaded, candidate_loaded)
         return [Repeat(*row) for row in zip(alone, rescored, loaded, strict=True)]
 
     def _fresh(
@@ -212,6 +210,24 @@ class _Pass:
         scores = self._score(own, _GAPS), self._score(behind(own, theirs), _LAW)
         rows = zip(own, theirs, *scores, strict=True)
         return [Pair(pair.number, pair.ask, *row) for pair, row in zip(pairs, rows, strict=True)]
+
+
+def _refused_kinds(asks: Sequence[Ask], answers: Sequence[Answer]) -> dict[str, str]:
+    """Return the kinds of requests that the engine refuses altogether, each with its errors: an engine without a tool
+    parser refuses tools."""
+    errors: dict[str, set[str]] = {}
+    for ask, answer in zip(asks, answers, strict=True):
+        errors.setdefault(ask.kind, set()).add(answer.error)
+    return {
+        kind: f"the baseline answers {', '.join(sorted(reasons))}"
+        for kind, reasons in errors.items()
+        if "" not in reasons
+    }
+
+
+def _replies(answers: Sequence[Answer]) -> list[Reply]:
+    """Return the errors of answers, whose times nobody took."""
+    return [(answer.error, 0.0) for answer in answers]
 
 
 def ask_baseline(context: Context, operation: Operation) -> NoResult:

@@ -47,6 +47,11 @@ GOOD = Analysis.of(timed(rounds_of(4, jitter=0.02)), ALIKE)
 GOOD = replace(GOOD, cells=(replace(GOOD.cells[0], burst=BEFORE),))
 
 
+def of_run(analysis, **changes):
+    """The analysis of the same measurement under other conditions."""
+    return replace(analysis, run=replace(analysis.run, **changes))
+
+
 def good(**changes):
     """The good analysis with another comparison."""
     return replace(GOOD, cells=(replace(GOOD.cells[0], **changes),))
@@ -98,14 +103,14 @@ def drafted(rate):
     )
 
 
-HEAD = replace(GOOD, arms=arms("eagle3"))
+HEAD = of_run(GOOD, arms=arms("eagle3"))
 
 
 def first(rate, low=0.0, high=1.0):
     arm = with_arm("candidate", window=drafted(rate), output_tokens=400)
     cell = arm.cells[0]
     fields = {**cell.intervals, "first_acceptance": Interval(rate, low, high, 4, "t", 0.96)}
-    return replace(arm, arms=arms("eagle3"), cells=(replace(cell, intervals=fields),))
+    return of_run(replace(arm, cells=(replace(cell, intervals=fields),)), arms=arms("eagle3"))
 
 
 def cached(base, cand, explained=None, ttft=None, prompt=100.0):
@@ -139,7 +144,7 @@ def answered(rule, *findings, tokens=8, **count):
     check = AnswerCheck(
         "quick", Level.IDS, 8, 8, counts, tie=Tie(1.0, 0.02, 0.1, 8, 99), findings=findings
     )
-    return replace(GOOD, answers=check)
+    return of_run(GOOD, answers=check)
 
 
 def faulty(rule, outcome):
@@ -163,7 +168,7 @@ def rounds_compared(*findings, equal=31, tied=0, **count):
     check = AnswerCheck(
         "rounds", Level.IDS, 32, 1, rules, {"edits": 32}, equal, tied, findings=findings
     )
-    return replace(GOOD, round_answers=check)
+    return of_run(GOOD, round_answers=check)
 
 
 def cut(*counts):
@@ -193,19 +198,19 @@ USERS = UserLoad(5.0, 1, seen=True, window_s=10.0, answer_s=5.8)
 
 def next_to(users, **changes):
     """Measured on a quiet pair while users were on the service."""
-    return replace(GOOD, placement=Placement.PAIR, users=users, **changes)
+    return of_run(GOOD, placement=Placement.PAIR, users=users, **changes)
 
 
 CASES = [
-    (replace(GOOD, arms=arms()), "comparable", PASS),
-    (replace(GOOD, arms=other_arms(device="NVIDIA H100")), "comparable", MISSING),
+    (of_run(GOOD, arms=arms()), "comparable", PASS),
+    (of_run(GOOD, arms=other_arms(device="NVIDIA H100")), "comparable", MISSING),
     (
-        replace(GOOD, arms=other_arms(device="NVIDIA H100"), accepted=("device",)),
+        of_run(GOOD, arms=other_arms(device="NVIDIA H100"), accepted=("device",)),
         "comparable",
         PASS,
     ),
-    (replace(GOOD, arms=with_command("--max-num-seqs", "64")), "comparable", MISSING),
-    (replace(GOOD, arms=with_command("--speculative-config", "{}")), "comparable", PASS),
+    (of_run(GOOD, arms=with_command("--max-num-seqs", "64")), "comparable", MISSING),
+    (of_run(GOOD, arms=with_command("--speculative-config", "{}")), "comparable", PASS),
     (good(cell=Cell("edits", 256, rate=4.0)), "comparable", PASS),  # 8 requests a block, 28 ms each
     (good(cell=Cell("edits", 256, rate=400.0)), "comparable", MISSING),
     (GOOD, "users' load", SKIP),
@@ -269,11 +274,11 @@ CASES = [
     (cached(0.94, 0.5, explained=0.94, ttft=(0.7, 0.9)), "cache kept", PASS),
     (cached(0.94, 0.5, explained=0.94, ttft=()), "cache kept", MISSING),
     (cached(None, None), "comparable", PASS),
-    (replace(GOOD, arms=remembering(0.0)), "comparable", PASS),
-    (replace(GOOD, arms=remembering(32.0)), "comparable", PASS),  # as of a completion at its start
-    (replace(GOOD, arms=remembering(320.0)), "comparable", MISSING),
-    (replace(GOOD, arms=remembering(320.0, "ngram")), "comparable", PASS),
-    (replace(GOOD, arms=remembering(320.0, **FORGETS)), "comparable", PASS),
+    (of_run(GOOD, arms=remembering(0.0)), "comparable", PASS),
+    (of_run(GOOD, arms=remembering(32.0)), "comparable", PASS),  # as of a completion at its start
+    (of_run(GOOD, arms=remembering(320.0)), "comparable", MISSING),
+    (of_run(GOOD, arms=remembering(320.0, "ngram")), "comparable", PASS),
+    (of_run(GOOD, arms=remembering(320.0, **FORGETS)), "comparable", PASS),
     *[(answered(rule), rule.value, PASS) for rule in AnswerRule],
     *[
         (faulty(rule, outcome), rule.value, outcome)
@@ -325,19 +330,19 @@ CASES = [
     (counted(replace(window(320.0, 10.0, 50.0, 30.0), **TIMED)), "tokens per step", PASS),
     (counted(replace(window(320.0, 10.0, 50.0, 29.0), **TIMED)), "tokens per step", UNDECIDED),
     (GOOD, "first position", SKIP),
-    (replace(GOOD, arms=arms("ngram")), "first position", SKIP),
+    (of_run(GOOD, arms=arms("ngram")), "first position", SKIP),
     (HEAD, "first position", PASS),
     (first(0.29, 0.2, 0.31), "first position", UNDECIDED),
     (first(0.05, 0.01, 0.2), "first position", FAIL),
     (
-        replace(counted(replace(window(320.0), **TIMED)), arms=arms("eagle3")),
+        of_run(counted(replace(window(320.0), **TIMED)), arms=arms("eagle3")),
         "first position",
         MISSING,
     ),
     (GOOD, "KV pool", SKIP),
-    (replace(GOOD, arms=arms(base=None)), "KV pool", SKIP),
-    (replace(GOOD, arms=arms(base=69_232, cand=32_528)), "KV pool", PASS),
-    (replace(GOOD, arms=arms(base=69_232, cand=18_560)), "KV pool", FAIL),
+    (of_run(GOOD, arms=arms(base=None)), "KV pool", SKIP),
+    (of_run(GOOD, arms=arms(base=69_232, cand=32_528)), "KV pool", PASS),
+    (of_run(GOOD, arms=arms(base=69_232, cand=18_560)), "KV pool", FAIL),
     (with_interval("time_per_token_ratio", 0.8, 0.7, 0.999), "time per token", PASS),
     (
         with_interval("time_per_token_ratio", 0.8, 0.7, 1.0),
@@ -418,7 +423,7 @@ def test_every_rule_passes_fails_and_misses_somewhere():
 
 @pytest.mark.parametrize("failing", [c for c, _, o in CASES if o is FAIL])
 def test_any_fail_rejects_whatever_is_missing(failing):
-    verdict = assess(replace(failing, placement=Placement.PAIR, users=USERS))
+    verdict = assess(of_run(failing, placement=Placement.PAIR, users=USERS))
     assert MISSING in {r.outcome for r in verdict.rules}
     assert verdict.outcome is Outcome.REJECT
     assert {r.message for r in verdict.rules if r.outcome is FAIL} <= set(verdict.reasons)
@@ -474,8 +479,8 @@ def test_an_engine_that_knows_the_prompts_neither_promotes_nor_rejects():
         assert verdict.outcome is Outcome.UNDECIDED
         assert "the prefix cache held" in verdict.reasons[0]
         assert "below 1.00x" not in " ".join(verdict.reasons)
-        wrong = replace(
-            made, round_answers=rounds_compared(OTHER_TOKEN, candidate=1, alone=1).round_answers
+        wrong = of_run(
+            made, round_answers=rounds_compared(OTHER_TOKEN, candidate=1, alone=1).run.round_answers
         )
         assert assess(wrong).outcome is Outcome.REJECT  # other answers are no matter of speed
 
@@ -483,7 +488,7 @@ def test_an_engine_that_knows_the_prompts_neither_promotes_nor_rejects():
 @pytest.mark.parametrize("placement", [p for p in Placement if p.users_set_load])
 @pytest.mark.parametrize("ratio", [0.5, 2.0])
 def test_where_users_set_the_load_throughput_neither_passes_nor_fails(placement, ratio):
-    analysis = replace(with_interval("throughput_ratio", ratio, ratio, ratio), placement=placement)
+    analysis = of_run(with_interval("throughput_ratio", ratio, ratio, ratio), placement=placement)
     rule = next(r for r in assess(analysis).rules if r.rule == "saturation")
     assert rule.outcome is SKIP
     assert rule.message.startswith("throughput is not identified")
@@ -564,9 +569,9 @@ def test_the_rounds_own_answers_name_what_differs():
         "20 of 32 greedy answers have equal token ids; request 3 (edits): a token, position 2, token 7 for 9, "
         "4.5 nats, proved by a second score"
     )
-    ties = replace(made.round_answers, findings=(), tied=12, tie=Tie(1.0, 0.0, 0.1, 4, 0))
+    ties = replace(made.run.round_answers, findings=(), tied=12, tie=Tie(1.0, 0.0, 0.1, 4, 0))
     ties = replace(ties, rules={**ties.rules, AnswerRule.TOKENS: RuleCount(32)})
-    assert rule(Case(made.cells[0], replace(made, round_answers=ties))).message == (
+    assert rule(Case(made.cells[0], of_run(made, round_answers=ties))).message == (
         "20 of 32 greedy answers have equal token ids, 12 differ by a tie of at most 1.00 nats"
     )
 
@@ -587,7 +592,7 @@ def test_a_request_is_listed_once_with_all_that_is_wrong_and_what_proves_it():
     )
     counts = {rendering: RuleCount(155, 0, 3, 3), validity: RuleCount(155, 0, 1, 1)}
     check = AnswerCheck("full", Level.IDS, 155, 1, counts, findings=findings)
-    made = replace(GOOD, answers=check)
+    made = of_run(GOOD, answers=check)
     result = rule_named("rendering")(Case(made.cells[0], made))
     assert result.outcome is FAIL
     assert result.message == (
@@ -745,7 +750,7 @@ def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
         window=replace(cand.window, ttft_seconds=696.0, tpot_seconds=1.64),
     )
     made = good(intervals=intervals, baseline=base, candidate=cand)
-    verdict = assess(replace(made, arms=arms("draft_model", base=69_232, cand=18_560)))
+    verdict = assess(of_run(made, arms=arms("draft_model", base=69_232, cand=18_560)))
     assert verdict.outcome is Outcome.REJECT
     assert verdict.reasons[0] == (
         "TPOT is 0.63x the baseline's, but throughput is only 0.60x: requests wait 17.4 s for their first token "
@@ -769,7 +774,7 @@ def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
 @pytest.mark.parametrize("counters", [window(80.0, **TIMED), replace(speculating(80.0), **TIMED)])
 def test_of_a_server_at_an_address_nobody_says_how_it_drafts(counters):
     arm = ArmConditions("http://10.0.0.7:8000", "0.32.0", (), "m", "", "", None)
-    changed_counted = replace(counted(counters), arms={CANDIDATE: arm})
+    changed_counted = of_run(counted(counters), arms={CANDIDATE: arm})
     assert results(changed_counted)["first position"].outcome is SKIP
 
 
@@ -814,7 +819,7 @@ def test_repeated_prompts_of_the_source_are_reported():
     assert (
         "0 of 32 prompts of edits were sent to the same engine before in this measurement (at most 10%), "
         "12 duplicates in edits.jsonl were left out"
-    ) in results(replace(GOOD, prompts=sources))["comparable"].message
+    ) in results(of_run(GOOD, prompts=sources))["comparable"].message
 
 
 def test_four_prompts_sent_again_and_again_are_no_evidence():
@@ -869,10 +874,10 @@ def test_a_gain_between_unlike_arms_is_neither_promoted_nor_rejected():
     warm = [
         replace(b, cell=replace(b.cell, temperature=0.7)) for b in timed(rounds_of(12, jitter=0.02))
     ]
-    alike = replace(Analysis.of(warm, ALIKE), arms=arms())
+    alike = of_run(Analysis.of(warm, ALIKE), arms=arms())
     assert assess(alike).outcome is Outcome.PROMOTE
-    assert assess(replace(alike, arms=other_arms(model="another"))).outcome is UNDECIDED
-    accepted = replace(alike, arms=other_arms(model="another"), accepted=("model",))
+    assert assess(of_run(alike, arms=other_arms(model="another"))).outcome is UNDECIDED
+    accepted = of_run(alike, arms=other_arms(model="another"), accepted=("model",))
     assert assess(accepted).outcome is Outcome.PROMOTE
 
 
@@ -963,7 +968,7 @@ def test_prompts_that_are_nearly_equal_flatter_an_engine_that_keeps_its_answers(
     method, alike, outcome
 ):
     prompts = {"edits": PromptSet("edits", "0" * 64, 100, 0, alike)}
-    rule = results(replace(GOOD, arms=arms(method), prompts=prompts))["comparable"]
+    rule = results(of_run(GOOD, arms=arms(method), prompts=prompts))["comparable"]
     assert rule.outcome is outcome
     assert ("50% share most of their word sequences" in rule.message) is (outcome is UNDECIDED)
 

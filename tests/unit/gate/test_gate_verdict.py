@@ -36,9 +36,14 @@ def cell_blocks(traffic, speedup, *, concurrency=1, jitter=0.01, count=4):
     ]
 
 
+def of_run(analysis, **changes):
+    """The analysis of the same measurement under other conditions."""
+    return replace(analysis, run=replace(analysis.run, **changes))
+
+
 def judged(*parts, shares=None, policy=None):
     blocks = [b for part in parts for b in part]
-    return assess(replace(Analysis.of(blocks, policy or ALIKE), shares=shares or {}))
+    return assess(of_run(Analysis.of(blocks, policy or ALIKE), shares=shares or {}))
 
 
 EDITS, CHAT = cell_blocks("edits", 2.4), cell_blocks("chat", 0.7)
@@ -91,7 +96,7 @@ def test_no_share_is_small_enough_to_be_answered_wrong():
     wrong = replace(
         rounds_compared(OTHER_TOKEN, candidate=1, alone=1), cells=Analysis.of(blocks, ALIKE).cells
     )
-    assert assess(replace(wrong, shares={"edits": 0.99, "chat": 0.01})).outcome is REJECT
+    assert assess(of_run(wrong, shares={"edits": 0.99, "chat": 0.01})).outcome is REJECT
 
 
 @pytest.mark.parametrize(
