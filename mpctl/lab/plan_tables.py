@@ -191,13 +191,6 @@ def detail_lines(method: Record) -> Iterator[str]:
         yield f"assumed: {text}"
     if method.get("prefixCache"):
         yield method["prefixCache"]["text"]
-    moved = [
-        f"{change['what']}: {change['throughputRatio']:.2f} ({change['call']})"
-        for change in method["whatWouldChangeIt"]
-    ]
-    if moved:
-        last = method["best"][-1]["concurrency"]
-        yield f"what would change it, throughput ratio at concurrency {last:g}: " + "; ".join(moved)
     if method.get("schedule"):
         yield f"K by load: {method['schedule']}"
 

@@ -169,54 +169,6 @@ def crossover(
     )
 
 
-@dataclass(frozen=True)
-class Sensitivity:
-    """An assumption moved, and the throughput ratio and call it gives."""
-
-    what: str
-    ratio: float
-    call: Call
-
-
-def what_changes(
-    entry: GridEntry, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()
-) -> tuple[Sensitivity, ...]:
-    """The throughput ratio of an entry under other assumptions, the largest effect first."""
-    cell = entry.cell
-    accepted = replace(cell.acceptance, rates=tuple(rate * 0.9 for rate in cell.acceptance.rates))
-    slower = replace(cell.gpu, bf16_tflops=cell.gpu.bf16_tflops * 0.75)
-    moved = {
-        "10 % less accepted": replace(cell, acceptance=accepted),
-        "twice the concurrency": replace(cell, concurrency=cell.concurrency * 2),
-        "answers four times as long": replace(cell, output=cell.output * 4),
-        "prompts eight times as long": replace(cell, prompt=cell.prompt * 8),
-        "25 % less compute": replace(cell, gpu=slower),
-    }
-    if cell.draft_weights is not None:
-        moved["a draft twice as slow"] = replace(cell, draft_slowdown=2.0)
-    measured_method = any(pair.method == cell.method for pair in pairs)
-    before = throughput_point(cell, posterior)
-    changes = []
-    for name, other in moved.items():
-        if (
-            measured_method
-        ):  # the pairs hold for the service as it is: the model moves its figure by the change
-            changes.append(_scaled(name, entry, throughput_point(other, posterior) / before))
-        else:
-            changed = answer(other, posterior)
-            changes.append(Sensitivity(name, changed.prediction.throughput.value, changed.call))
-    point = entry.prediction.throughput.value
-    return tuple(sorted(changes, key=lambda change: -abs(change.ratio / point - 1)))
-
-
-def _scaled(name: str, entry: GridEntry, factor: float) -> Sensitivity:
-    """An entry whose throughput ratio is moved by a factor, with its relative band."""
-    old = entry.prediction.throughput
-    new = Band(old.value * factor, old.low * factor, old.high * factor)
-    call = _call(entry.cell, replace(entry.prediction, throughput=new), entry.level, entry.outside)
-    return Sensitivity(name, new.value, call)
-
-
 def rows_behind(regime: str) -> int:
     """Number of published ratios of a regime that were predicted with their own system left out."""
     figures = fitted_record()["accuracy"]["one_system_left_out"].get(regime, {})
@@ -274,7 +226,7 @@ def choice_record(choice: Choice) -> Json:
     }
 
 
-def grid_record(grid: Grid, changes: Sequence[Sensitivity] = ()) -> Json:
+def grid_record(grid: Grid) -> Json:
     """The whole table with its advice."""
     level = grid.choices[-1].entry.level
     return {
@@ -288,8 +240,4 @@ def grid_record(grid: Grid, changes: Sequence[Sensitivity] = ()) -> Json:
             "high": grid.crossover.high,
             "text": grid.crossover.text(),
         },
-        "whatWouldChangeIt": [
-            {"what": change.what, "throughputRatio": round(change.ratio, 4), "call": change.call}
-            for change in changes
-        ],
     }

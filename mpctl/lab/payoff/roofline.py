@@ -65,11 +65,10 @@ class Drafting:
     ``tokens_per_step``: with the target's own. ``coverage``: share of steps with a proposal. ``passes`` of the draft,
     the first over every token of the target's step, the others over one token per request, each reading ``gb`` of
     weights and computing with ``active_b`` billion parameters, of which the output matrix (``output_b``) yields one
-    token per request; ``masked``: places per request that a pass fills beside them. ``slowdown``: how many times
-    longer a pass takes. ``layers`` of ``hidden``: of the draft; ``model_layers``: of a draft model, 0 for a head.
-    ``head``, ``head_old``: 1 for a head on a current or an old engine; ``lookup``: 1 for a lookup; ``waits``: 1 where
-    the engine schedules a step only after the one before, which it does not without the draft. ``pool``: tokens of the
-    KV pool with the draft.
+    token per request; ``masked``: places per request that a pass fills beside them. ``layers`` of ``hidden``: of the
+    draft; ``model_layers``: of a draft model, 0 for a head. ``head``, ``head_old``: 1 for a head on a current or an old
+    engine; ``lookup``: 1 for a lookup; ``waits``: 1 where the engine schedules a step only after the one before, which
+    it does not without the draft. ``pool``: tokens of the KV pool with the draft.
     """
 
     k: Real
@@ -77,7 +76,6 @@ class Drafting:
     coverage: Real
     passes: Real
     masked: Real
-    slowdown: Real
     gb: Real
     active_b: Real
     output_b: Real
@@ -92,7 +90,7 @@ class Drafting:
     pool: Real
 
 
-NO_DRAFT = Drafting(0, 1.0, 0, 0, 0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, np.inf)
+NO_DRAFT = Drafting(0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, np.inf)
 
 
 @dataclass(frozen=True)
@@ -223,7 +221,7 @@ def _draft_ms(s: Serving, d: Drafting, c: Constants, batch: Real, step_tokens: R
     first = np.minimum(d.passes, 1.0) * one_pass(step_tokens + batch * d.masked)
     later = np.maximum(d.passes - 1.0, 0.0) * one_pass(batch)
     lookup = d.lookup * (c["ng"] + c["ngB"] * batch)
-    return d.slowdown * (first + later) + lookup + d.waits * c["sync"]
+    return first + later + lookup + d.waits * c["sync"]
 
 
 def _knee(s: Serving, c: Constants, batch: Real, memory: Real) -> Real:

@@ -243,8 +243,8 @@ class Scenario:
     """A question. ``draft``: a draft model's shape; heads are sized from the target, ``draft_params_b`` and
     ``draft_vocab``. ``precision`` of the target. ``pool`` and ``draft_pool``: tokens of the KV pool without and with
     the draft, estimated as ranges where None. ``utilisation``, ``max_num_seqs``, ``max_model_len``: the engine's
-    settings, None where it decides itself. ``engine``: vLLM's version, None is a current one. ``draft_slowdown``: how
-    many times longer a pass of the draft takes. ``requests``: of the whole run, where it was short."""
+    settings, None where it decides itself. ``engine``: vLLM's version, None is a current one. ``requests``: of the
+    whole run, where it was short."""
 
     target: Shape
     gpu: Gpu
@@ -267,7 +267,6 @@ class Scenario:
     max_num_seqs: int | None = None
     max_model_len: int | None = None
     engine: Version | None = None
-    draft_slowdown: float = 1.0
     spread: str = ""  # flags by which the target is spread in a way that the fit does not know
     requests: float = math.inf
 
@@ -512,7 +511,6 @@ def drafting_of(cell: Scenario) -> Drafting:
         coverage=cell.acceptance.coverage_at(chosen) if lookup and chosen else 1.0,
         passes=0.0 if draft is None else 1.0 if parallel else float(chosen),
         masked=float(chosen - 1) if parallel else 0.0,
-        slowdown=cell.draft_slowdown,
         gb=draft.total_gb if draft else 0.0,
         active_b=draft.active_b if draft else 0.0,
         output_b=draft.output_b if draft else 0.0,

@@ -10,7 +10,7 @@ from mpctl import commands
 from mpctl.app.change import Change
 from mpctl.estimate.memory import pool_record
 from mpctl.json_types import Json
-from mpctl.lab.payoff.grid import Choice, Grid, Sensitivity, grid_record
+from mpctl.lab.payoff.grid import Choice, Grid, grid_record
 from mpctl.lab.payoff.scenario import LOOKUPS, Refusal
 from mpctl.lab.plan.caches import LostHits
 from mpctl.methods import METHODS
@@ -41,7 +41,6 @@ class MethodPlan:
     refusal: Refusal | None = None
     evidence: str = ""
     learned: str = ""
-    changes: tuple[Sensitivity, ...] = ()
     needs: Needs | None = None
     schedule: str = ""
     assumed: tuple[str, ...] = ()
@@ -102,7 +101,7 @@ class MethodPlan:
                 "assumed": list(self.assumed),
                 "prefixCache": self.caches and self.caches.to_record(),
             }
-            record |= grid_record(self.grid, self.changes)
+            record |= grid_record(self.grid)
         record["needs"] = (
             {**self.needs.__dict__, "notes": list(self.needs.notes)} if self.needs else None
         )

@@ -17,7 +17,7 @@ from mpctl.errors import InputError, Refused
 from mpctl.estimate.facts import facts_of, served_numbers
 from mpctl.estimate.memory import read_log
 from mpctl.estimate.shape import GIB, Gpu, Shape, find_gpu, gpus, model_shape, nearest_models
-from mpctl.lab.payoff.grid import table, what_changes
+from mpctl.lab.payoff.grid import table
 from mpctl.lab.payoff.published_evidence import CPU, fitted
 from mpctl.lab.payoff.scenario import (
     DRAFT_MODELS,
@@ -226,13 +226,11 @@ class Planner:
             ks = sorted({*_KS, change.spec.k or 1})
         pairs, posterior = evidence.pairs_of(method), fitted()
         grid = table(cell, request.concurrency, ks, posterior, pairs)
-        last = grid.choices[-1]
         return replace(
             plan,
             grid=grid,
             evidence=evidence.describe(method, cell.acceptance),
             learned=evidence.learned(cell, posterior, pairs),
-            changes=what_changes(last.entry, posterior, pairs),
             schedule=schedule(grid.choices, cell.engine),
             caches=self._lost_hits(cell),
             assumed=()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mpctl.estimate.shape import find_gpu, model_shape
-from mpctl.lab.payoff.grid import answer, table, what_changes
+from mpctl.lab.payoff.grid import answer, table
 from mpctl.lab.payoff.predict import predict
 from mpctl.lab.payoff.published_evidence import MeasuredPair, fitted, published_classes
 from mpctl.lab.payoff.roofline import ratios
@@ -135,15 +135,6 @@ def test_a_pair_far_outside_the_band_is_believed_and_widens_it_elsewhere():
     alone = predict(cell(concurrency=64), fitted()).throughput
     assert throughput.value < alone.value
     assert throughput.high / throughput.low > alone.high / alone.low
-
-
-def test_what_would_change_it_moves_a_measured_figure_too():
-    pair = MeasuredPair("eagle3", 3, 8, throughput=1.7, time_per_token=0.58)
-    entry = answer(cell(concurrency=8), fitted(), (pair,))
-    moved = {one.what: one.ratio for one in what_changes(entry, fitted(), (pair,))}
-    assert entry.prediction.throughput.value == pytest.approx(1.7, rel=0.03)  # its noise
-    assert moved["10 % less accepted"] < 1.65
-    assert moved["a draft twice as slow"] < 1.68
 
 
 def test_the_crossover_is_a_range_and_lies_where_the_gain_ends():
