@@ -279,7 +279,7 @@ def _requests(record: Any, *, nested: bool) -> _Session:
     if name is not None:
         return _conversation([*system, *record[name]], settings, unsent, name)
     if "prompt" not in record and "instruction" in record:
-        return _conversation([*system, _instruction(record)], settings, unsent, "instruction")
+        return _conversation([*system, *_instruction(record)], settings, unsent, "instruction")
     if "prompt" not in record:
         raise _UnknownError(
             f"holds none of prompt, {', '.join(lists)}, instruction; {_fields(record)}", ""
@@ -300,11 +300,21 @@ def _fields(record: JsonView) -> str:
     )
 
 
-def _instruction(record: JsonView) -> Json:
-    """The message of an instruction with its input, as Alpaca has them."""
+def _instruction(record: JsonView) -> list[Json]:
+    """The messages of an instruction with its input, as Alpaca has them, and with its history."""
     parts = _text(record["instruction"], "instruction"), record.get("input")
     text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
-    return {"role": "user", "content": text}
+    history = record.get("history") or ()
+    if not isinstance(history, list | tuple) or not all(
+        isinstance(pair, list) and len(pair) == 2 for pair in history
+    ):
+        raise _UnknownError("needs pairs of a question and an answer", "history")
+    earlier = [
+        (role, text)
+        for pair in history
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
+    return [{"role": role, "content": content} for role, content in (*earlier, ("user", text))]
 
 
 def _settings(record: JsonView, *, nested: bool) -> tuple[Json, tuple[str, ...]]:
@@ -326,9 +336,7 @@ def _settings(record: JsonView, *, nested: bool) -> tuple[Json, tuple[str, ...]]
         del sent["tool_choice"]
     if not sent.get("tools"):
         sent = {name: value for name, value in sent.items() if name not in ("tools", "tool_choice")}
-    return sent, tuple(
-        name for name in unsent if record[name] not in (None, []) and name not in sent
-    )
+    return sent, tuple(name for name in unsent if record[name] is not None and name not in sent)
 
 
 def _tools(tools: Any) -> list[Json]:

@@ -286,7 +286,6 @@ def test_without_an_answer_nothing_is_changed(cli, up):
         ("bench --all --url http://a", "--url: is for one service, not for several"),
         ("bench --all --candidate b", "--candidate: is for one service, not for several"),
         ("plan --all --cell x.yaml", "--cell: is for one service, not for several"),
-        ("plan --all -o md", "--output: md is for one service, not for several"),
         ("rollout -l a=b --spec ngram", "--selector: services of this machine have no labels"),
         ("rollback --all", "no service is selected"),
     ],

@@ -184,6 +184,10 @@ def test_classes_are_categories_else_kinds_and_count_every_request():
         ({"prompt": "p", "tools": {"name": "look"}}, "tools: needs a list of objects"),
         ({"prompt": "p", "tools": "look"}, "tools: needs a list of objects"),
         ({"prompt": "p", "response_format": "json"}, "response_format: needs an object"),
+        (
+            {"instruction": "i", "history": ["x"]},
+            "history: needs pairs of a question and an answer",
+        ),
     ],
 )
 def test_a_record_that_cannot_be_sent_is_left_out_or_refuses_its_file_with_its_line(
