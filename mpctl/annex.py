@@ -1,6 +1,6 @@
 """The annexes: parts of mpctl that the core never imports. Each joins by name, and may be absent.
 
-``lab`` predicts gains, searches settings, divides traffic into variants and trains drafts; ``local`` runs services as
+``lab`` predicts gains, divides traffic into variants and trains drafts; ``local`` runs services as
 processes of this machine; ``evidence`` signs verdicts, verifies them and exports operations. A command of an annex is a
 row of the registry (``mpctl/cli/registry.py``); what else the core asks of one is a row of ``HOOKS``. An installation
 from which the folder of an annex was deleted works without what the annex adds.
@@ -26,7 +26,6 @@ HOOKS = {
     "predict": "mpctl.lab.plan.predicted:predict_rollout",
     "with-variants": "mpctl.lab.variants:with_variants",
     "choose-method": "mpctl.lab.plan.predicted:choose_best",
-    "search": "mpctl.lab.commands.tuned:search",
     "compare-foreign": "mpctl.lab.commands.foreign:compare_foreign",
     "open-local": "mpctl.local.session:open_local",
     "local-sessions": "mpctl.local.session:local_sessions",

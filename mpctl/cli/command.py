@@ -36,7 +36,6 @@ SECTIONS = (
     "Draft and staging",
     "Training",
     "Measurement",
-    "Search",
     "Gate",
     "Traffic",
     "Execution",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.option import SETTINGS, AboveZero, File, Numbers, group, option
 from mpctl.app.requests import SpeculationRequest
 
@@ -109,13 +108,3 @@ class PlanRequest:
     def temperature(self) -> float:
         """The highest sampling temperature of the traffic."""
         return max(self.temperatures, default=0.0)
-
-
-@dataclass(frozen=True)
-class TuneRequest:
-    """Arguments of `mpctl bench --tune`. ``methods``: to search among, or ``("all",)``; ``speculation``: what
-    every configuration has; ``bench``: how each is measured, its time limit that of the search."""
-
-    methods: tuple[str, ...]
-    speculation: SpeculationRequest
-    bench: BenchRequest

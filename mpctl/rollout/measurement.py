@@ -68,14 +68,6 @@ class Measurement:
         """
         return self._measure(arms, partial(self._ended, arms))
 
-    def measure_rounds(self, rounds: int) -> None:
-        """The first ``rounds`` rounds of both arms, for a search that asks the gate itself.
-
-        Raises:
-            MpctlError: an arm cannot be measured; what was finished is kept.
-        """
-        self._measure(_BOTH, lambda done: "" if done < rounds else _ALL)
-
     def measure_answers(self) -> MeasuredRounds:
         """Rounds of both arms until the rules about answers and drafts have decided. Speed is not judged by them: users
         are on the engines meanwhile.

@@ -75,7 +75,7 @@ def test_a_room_or_a_sum_above_its_budget_or_without_one_fails(checkout, rooms, 
 def test_an_annex_counts_in_the_sum_and_not_in_the_core(checkout):
     root = checkout("gate = 18\nlab = 17", "sum = 35\ncore = 18")
     (root / "mpctl" / "lab").mkdir()
-    (root / "mpctl" / "lab" / "tune.py").write_text(MODULE)
+    (root / "mpctl" / "lab" / "plan.py").write_text(MODULE)
     answer = house(root, "--check")
     assert answer.returncode == 0, answer.stderr
 

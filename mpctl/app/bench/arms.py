@@ -34,7 +34,7 @@ from mpctl.rollout.steps.candidate import await_ready
 from mpctl.rollout.steps.measure import measured_engine
 
 _KEY = "OPENAI_API_KEY"
-INTERRUPTED = Cancelled(
+_INTERRUPTED = Cancelled(
     "interrupted; nothing that serves was changed", hint="the same command continues"
 )
 
@@ -70,7 +70,7 @@ def open_servers(console: Console, request: BenchRequest) -> Iterator[Arms]:
     }
     meter = HttpMeter(StreamClient(), str(Path.cwd()))
     try:
-        with interruptible(console, lambda: INTERRUPTED):
+        with interruptible(console, lambda: _INTERRUPTED):
             yield Arms(
                 identity=" ".join(_process(meter, e) for e in endpoints.values()),
                 names=tuple(endpoints),
@@ -149,7 +149,7 @@ def open_side_by_side(
         Refused: a preflight check refuses the change.
         Conflict: a retained baseline occupies the only place next to the service.
     """
-    require_no_retained(session)
+    _require_no_retained(session)
     measurement = request.measurement
     load = Load(max(measurement.concurrency or (1,)), max(measurement.temperatures))
     change = prepare(session, speculation, load)
@@ -172,7 +172,7 @@ def open_side_by_side(
     )
 
 
-def require_no_retained(session: Session) -> None:
+def _require_no_retained(session: Session) -> None:
     """Refuse to start an engine that would replace a retained baseline, and with it the instant rollback.
 
     Raises:
@@ -201,7 +201,7 @@ def running(session: Session, context: Context, arm: Arm, timeout_s: float) -> I
                 f"{unfinished.id} of {session.title} is unfinished",
                 hint=f"'{resume}' continues it, '{rollback}' restores the service",
             )
-        require_no_retained(session)  # a rollout may have ended since the first check
+        _require_no_retained(session)  # a rollout may have ended since the first check
         record = f"started-{arm.id}"
         begun = session.store.load("bench", record) or {}
         ours = context.engines.state(arm).phase is Phase.ABSENT or bool(begun.get("running"))
@@ -232,7 +232,7 @@ def open_services(place: Place, console: Console, request: BenchRequest) -> Iter
     """
     session = open_session(place, console, request.service)
     place_client(session, request)
-    with session.context(interrupted=INTERRUPTED) as context:
+    with session.context(interrupted=_INTERRUPTED) as context:
         if request.speculation.method:
             yield open_side_by_side(session, context, request, request.speculation)
             return

@@ -100,27 +100,27 @@ def _open(place: Place, console: Console, request: BenchRequest) -> AbstractCont
 def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasurement:
     """Measure the arms and write the file; continues an interrupted measurement of the same arms and workload."""
     workload = read_workload_with_notes(console, request.measurement, request.speculation.accepted)
-    policy = policy_of(request, speculates=arms.speculates)
+    policy = _policy_of(request, speculates=arms.speculates)
     if request.measurement.asks_for_variants:
         running = arms.names if request.url or request.candidate else (BASELINE,)
         endpoints = [arms.engine_of(name).endpoint for name in running]
         divide = annex.need("with-variants")
         workload = divide(workload, request.measurement, endpoints, arms.command)
     home = state_root() / "bench"
-    directory = directory_of(home, f"{arms.identity}\n{workload.digest()}")
+    directory = _directory_of(home, f"{arms.identity}\n{workload.digest()}")
     run_id = f"bench-{directory.name}"
     file = choose_file(request.run_file, run_id)
-    with locked(home, directory.name):
+    with _locked(home, directory.name):
         store = FileStore(directory, who())
         opened = store.load(run_id, "opened")
         if opened is not None:
             console.note(f"continuing {run_id}, begun {opened['at']}")
         earlier = _earlier(home, directory.name)
-        records = open_records(store, run_id, workload, policy, earlier=earlier)
+        records = _open_records(store, run_id, workload, policy, earlier=earlier)
         to_each = " to each arm" if len(arms.names) > 1 else ""
         console.note(f"{run_id}: {describe_workload(workload)}{to_each}")
         with arms.running():
-            ended = measurement_of(records, arms, console).measure(arms.names)
+            ended = _measurement_of(records, arms, console).measure(arms.names)
         run = records.run()
         write_run(file, run)
         analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
@@ -132,7 +132,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
     return BenchMeasurement(run, analysis, compared, file, ended.rounds, ended.ended)
 
 
-def policy_of(request: BenchRequest, *, speculates: bool) -> Policy:
+def _policy_of(request: BenchRequest, *, speculates: bool) -> Policy:
     """Return the policy; without one of the user's, an arm that does not speculate needs no drafts."""
     file = request.measurement.policy
     policy = read_policy(file)
@@ -142,7 +142,7 @@ def policy_of(request: BenchRequest, *, speculates: bool) -> Policy:
 
 
 @contextmanager
-def locked(home: Path, name: str) -> Iterator[None]:
+def _locked(home: Path, name: str) -> Iterator[None]:
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = try_lock(home / f"{name}.lock")
     if lock is None:
@@ -155,8 +155,8 @@ def locked(home: Path, name: str) -> Iterator[None]:
         os.close(lock)
 
 
-def open_records(
-    store: FileStore, run_id: str, workload: Workload, policy: Policy, *, earlier: int = 0
+def _open_records(
+    store: FileStore, run_id: str, workload: Workload, policy: Policy, *, earlier: int
 ) -> MeasurementRecords:
     """The records of a new measurement, or of the interrupted one of the same command. ``earlier``: measurements of
     the same pair that did not promote."""
@@ -168,14 +168,14 @@ def open_records(
     return MeasurementRecords(run_id, created, opened_by, workload, policy, store, earlier=earlier)
 
 
-def measurement_of(records: MeasurementRecords, arms: Arms, console: Console) -> Measurement:
+def _measurement_of(records: MeasurementRecords, arms: Arms, console: Console) -> Measurement:
     """The measurement of one or two arms."""
     return Measurement(
         ArmEngines(records, arms.meter, console, arms.engine_of), compares=CANDIDATE in arms.names
     )
 
 
-def directory_of(home: Path, identity: str) -> Path:
+def _directory_of(home: Path, identity: str) -> Path:
     """Return the directory of the unfinished measurement of this identity, or of a new one."""
     key = hashlib.sha256(identity.encode()).hexdigest()[:8]
     numbers = sorted(

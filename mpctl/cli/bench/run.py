@@ -6,17 +6,9 @@ import click
 
 from mpctl import annex
 from mpctl.app.bench_requests import BenchRequest, CompareRequest
-from mpctl.app.option import Option
 from mpctl.cli.command import MEASUREMENT, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.errors import InputError
-
-_SEARCH = Option(
-    "--tune",
-    section="Search",
-    type=bool,
-    help="Search the fastest method, K, lookup window and schedule, within --max-time.",
-)
 
 
 @command(
@@ -24,12 +16,11 @@ _SEARCH = Option(
     service_argument("service"),
     MEASUREMENT,
     BenchRequest,
-    _SEARCH,
     OUTPUT,
-    common="spec candidate url prompts concurrency max-time tune run output",
+    common="spec candidate url prompts concurrency max-time run output",
     many=True,
 )
-def run(context: CliContext, /, request: BenchRequest, *, tune: bool) -> None:
+def run(context: CliContext, /, request: BenchRequest) -> None:
     """Measure a service as it serves, or two arms on the same prompts in alternating blocks.
 
     \b
@@ -38,16 +29,11 @@ def run(context: CliContext, /, request: BenchRequest, *, tune: bool) -> None:
       mpctl bench qwen --candidate qwen-eagle3
       mpctl bench --url http://a:8000 --candidate http://b:8000
       mpctl bench qwen --spec eagle3 --measurement measurement.yaml
-      mpctl bench qwen --tune --spec ngram,eagle3 --max-time 1h
+      mpctl bench qwen --spec ngram --set num_speculative_tokens=3
 
-    With --spec or --tune, engines with speculation run side by side with the serving one; users' traffic does not reach
-    them. Interrupted, the same command continues. OPENAI_API_KEY holds the API key for --url. --tune writes the best
-    next to the measurement, with the ending .spec.json, for rollout --spec @FILE. Its exit code: 0 the gate would
-    promote the best, 5 none is better than what serves, 6 undecided.
+    With --spec, an engine with speculation runs side by side with the serving one; users' traffic does not reach it.
+    Interrupted, the same command continues. OPENAI_API_KEY holds the API key for --url.
     """
-    if tune:
-        annex.need("search")(context, request)
-        return
     from mpctl.app.bench.measure import bench
     from mpctl.cli.bench.bench_result import print_bench
 

@@ -11,12 +11,12 @@ from mpctl.methods.versions import Version, show
 
 def schedule(choices: Sequence[Choice], engine: Version | None) -> str:
     """``num_speculative_tokens_per_batch_size`` for the best K of each concurrency, or why one K is better."""
-    ranges = batch_ranges(
+    ranges = _batch_ranges(
         {choice.concurrency: choice.k if _pays(choice) else 0 for choice in choices}
     )
     if len(ranges) < 2:
         return ""
-    text = schedule_setting(ranges)
+    text = _setting(ranges)
     if engine is None:
         return f"{text}, from vLLM {show(SCHEDULED_SINCE)} on; older engines do not honour it"
     if engine < SCHEDULED_SINCE:
@@ -28,19 +28,14 @@ def _pays(choice: Choice) -> bool:
     return choice.entry.prediction.throughput.value > 1
 
 
-def honours_schedule(engine: Version | None) -> bool:
-    """Return whether an engine is known to draft by a schedule."""
-    return engine is not None and engine >= SCHEDULED_SINCE
-
-
-def schedule_setting(ranges: Sequence[tuple[int, int, int]]) -> str:
+def _setting(ranges: Sequence[tuple[int, int, int]]) -> str:
     """The setting, as ``--set`` takes it."""
     return "num_speculative_tokens_per_batch_size=" + str([list(span) for span in ranges]).replace(
         " ", ""
     )
 
 
-def batch_ranges(best: Mapping[float, int]) -> list[tuple[int, int, int]]:
+def _batch_ranges(best: Mapping[float, int]) -> list[tuple[int, int, int]]:
     """``(first, last, K)`` of batch sizes from the best K by concurrency; 0 where speculation loses."""
     ranges: list[tuple[int, int, int]] = []
     ordered = sorted(best)

@@ -28,7 +28,7 @@ offline force yes exact allow_from engine_version
 measure_on measure_limit measurement mirror traffic_steps step_duration users_share users_window
 apply arm bundle cell deadline disk dry_run history keep lifeline made_with measure once orphans
 output_file open publish revision run shared shared_runtime show_secrets staging steps storage_class tail
-to_revision tune watch without from
+to_revision watch without from
 """
 REFUSED = frozenset(_REFUSED.split())
 

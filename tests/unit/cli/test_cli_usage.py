@@ -258,7 +258,7 @@ def test_no_line_of_any_help_is_wider_than_80_columns(cli):
         assert not wide, path
 
 
-@pytest.mark.parametrize(("group", "flag"), [("watch", "--once"), ("bench", "--tune")])
+@pytest.mark.parametrize(("group", "flag"), [("watch", "--once"), ("bench", "--spec")])
 def test_a_group_with_a_default_command_lists_the_options_of_it(cli, group, flag):
     text = cli(group, "--help").out
     assert f"Without a command, mpctl {group} means mpctl {group} run:" in text

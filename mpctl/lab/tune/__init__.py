@@ -1,1 +1,0 @@
-"""Use case of ``mpctl bench --tune``: find the configuration that serves fastest."""
