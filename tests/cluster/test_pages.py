@@ -148,7 +148,6 @@ class Reader:
         self.minutes.append(f"{(time.monotonic() - began) / 60:5.1f} min  {command.line}")
         assert done.returncode == 0, f"{command.line}\n{done.stdout}"
         output = " ".join(done.stdout.replace(self._namespace, "chat").split())
-        __import__("pathlib").Path("/tmp/last-page-output.txt").write_text(done.stdout)
         assert as_printed(command).search(output), f"{command.line}\n{done.stdout}"
 
 

@@ -245,7 +245,7 @@ def read_config(text: str | JsonView | None) -> Json:
     return dict(parse_config(read_file(file, "--spec-config") if file else text, file=file))
 
 
-def spec_of_file(path: str, request: SpeculationRequest | None = None) -> SpeculationRequest:
+def spec_of_file(path: str, request: SpeculationRequest) -> SpeculationRequest:
     """Return the change in the file of ``--spec @FILE``: a method with its settings, as vLLM takes them.
     ``request``: everything else that is asked for.
 
@@ -257,8 +257,7 @@ def spec_of_file(path: str, request: SpeculationRequest | None = None) -> Specul
         raise InputError(
             "names no method", file=path, field="method", hint='write {"method": "ngram", ...}'
         )
-    wanted = request or SpeculationRequest(spec.method)
-    return replace(wanted, method=spec.method, config=None if spec.is_none else f"@{path}")
+    return replace(request, method=spec.method, config=None if spec.is_none else f"@{path}")
 
 
 def build_spec(
