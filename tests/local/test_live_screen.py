@@ -19,7 +19,7 @@ def test_the_phases_of_a_rollout_are_redrawn_in_place_and_stay(mpctl):
     assert re.search(r"(?m)^ +throughput ratio [\d.]+x \([\d.]+x to [\d.]+x\)$", screen)
     assert re.search(r"(?m)^ok promotion +\d", screen)
     assert "Promoted. Took " in " ".join(lines)
-    assert "'mpctl report demo --open' shows it as a page" in " ".join(lines)
+    assert "'mpctl report demo --open' shows it as a page" in " ".join(screen.split())
 
 
 def test_a_terminal_that_becomes_narrower_shows_every_interval_whole(mpctl):

@@ -136,8 +136,16 @@ def measured_by(session: Session, operation: Operation) -> FinishedRun | None:
     run = records.judged()
     if not run.blocks and run.answers is None:
         return None
+    return finished_of(session, records, run)
+
+
+def finished_of(session: Session, records: MeasurementRecords, run: Run) -> FinishedRun:
+    """The run of these records with its service and the rounds that were judged."""
     return FinishedRun(
-        run, f"{session.namespace}/{session.name}", max(records.rounds(), 1), workload.repeats
+        run,
+        f"{session.namespace}/{session.name}",
+        max(records.rounds(), 1),
+        records.workload.repeats,
     )
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mpctl import annex, commands
+from mpctl.app.bench.recorded import FinishedRun, finished_of
 from mpctl.app.change.change import unified
 from mpctl.app.files import report_file
 from mpctl.app.session.base import Session, who
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
-from mpctl.experiment.run import Run
 from mpctl.gate.advice import MoreData, more_to_decide
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.rule import Outcome as GateOutcome
@@ -60,8 +60,7 @@ class OperationOutcome(commands.OnService):
     restored: RestoredService | None = (
         None  # what runs after a rollback, read from the live service
     )
-    run: Run | None = None  # what was measured
-    analysis: Analysis | None = None  # of the run
+    finished: FinishedRun | None = None  # what was measured
     needed: MoreData | None = None  # what would probably decide an undecided verdict
 
     @classmethod
@@ -160,18 +159,17 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Opera
         operation = _undone_rollout(session, operation)
     outcome = OperationOutcome(session.name, session.namespace, session.title, operation)
     if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload:
-        run = records_of(context, operation).judged()
+        records = records_of(context, operation)
+        run = records.judged()
         analysis = Analysis.of(run, operation.plan.policy)
-        cells, figures, verdict = analysis.cells, figures_of(analysis), verdict_of(operation)
-        needed = more_to_decide(analysis, verdict) if verdict else None
+        verdict = verdict_of(operation)
         outcome = replace(
             outcome,
-            run=run,
-            analysis=analysis,
-            cells=cells,
-            figures=figures,
+            finished=finished_of(session, records, run),
+            cells=analysis.cells,
+            figures=figures_of(analysis),
             verdict=verdict,
-            needed=needed,
+            needed=more_to_decide(analysis, verdict) if verdict else None,
         )
     if export := annex.find("export"):
         export(session, operation, outcome.verdict, outcome.cells)
@@ -186,11 +184,13 @@ def write_report(outcome: OperationOutcome) -> Path | None:
     Raises:
         MpctlError, OSError: it cannot be written.
     """
-    if outcome.run is None or outcome.analysis is None or outcome.verdict is None:
+    finished = outcome.finished
+    if finished is None or outcome.verdict is None:
         return None
-    service = f"{outcome.namespace}/{outcome.name}"
-    report = build_report(outcome.run, outcome.analysis, outcome.verdict, service=service)
-    path = report_file(service, outcome.run.id, ".md")
+    # Judged again, as mpctl report does: a verdict on answers alone has no cell of the baseline's rounds.
+    analysis, verdict = finished.judge()
+    report = build_report(finished.run, analysis, verdict, service=finished.service)
+    path = report_file(finished.service, finished.run.id, ".md")
     write_text(path, markdown_report(report))
     return path
 

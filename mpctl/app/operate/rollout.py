@@ -101,10 +101,10 @@ def _checked_under_users_load(session: Session, known: Known, place: Place) -> C
 def _execute(session: Session, known: Known, place: Place, plan: Plan) -> OperationOutcome | None:
     """Carry out the rollout under the service's lease, and sign its verdict where asked; None where the service already
     runs the spec."""
-    request, workload = known.request, place.workload
+    request = known.request
     with session.store.lease("rollout"), session.context() as without_prompts:
         context = replace(
-            without_prompts, prompts={kind.name: kind.prompts for kind in workload.traffic}
+            without_prompts, prompts={kind.name: kind.prompts for kind in place.workload.traffic}
         )
         operation = _resume_or_open(context, session, known, place, plan)
         if operation is None:

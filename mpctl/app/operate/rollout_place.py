@@ -146,8 +146,8 @@ def place_on_platform(session: Session, known: Known, place: Place, users: UserL
     side_by_side = place.strategy is Strategy.SIDE_BY_SIDE
     bake_s = request.traffic.bake_s
     if bake_s is None:
-        watched = bool(request.by)  # the watch observes the service anyway
-        bakes = platform.replaces_pods_itself and side_by_side and not watched
+        # A watch that rolls out observes the service anyway.
+        bakes = platform.replaces_pods_itself and side_by_side and not request.by
         usual_s = BAKE_S if users.seen or users.earlier else _UNUSED_BAKE_S
         bake_s = usual_s if bakes else 0.0
     place = replace(place, route=_traffic_route(session, known, place.strategy, bake_s))

@@ -48,8 +48,11 @@ def conclude(context: CliContext, outcome: OperationOutcome) -> None:
     )
     # The rollout that would probably decide an undecided one.
     decision_hint = None
-    if outcome.run is not None and outcome.needed is not None:
-        decision_hint = deciding(outcome.run, outcome.needed, context.again(outcome.needed.repeats))
+    finished = outcome.finished
+    if finished is not None and outcome.needed is not None:
+        decision_hint = deciding(
+            finished.run, outcome.needed, context.again(outcome.needed.repeats)
+        )
     context.emit(
         "Operation",
         record=lambda: (
