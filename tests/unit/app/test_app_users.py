@@ -109,7 +109,10 @@ def test_users_stay_on_the_service_while_a_copy_of_the_baseline_is_measured():
         True,
         1,
     )
-    assert (outcome.run.placement, outcome.run.users) == (Placement.PAIR, plan.users.load)
+    assert (outcome.finished.run.placement, outcome.finished.run.users) == (
+        Placement.PAIR,
+        plan.users.load,
+    )
     (question,) = session.console.questions
     assert (
         "Users send 0.1 requests/s to 1 pod. The baseline cannot be measured while they do."
@@ -146,7 +149,7 @@ def test_a_service_that_runs_for_long_is_measured_by_a_fresh_copy_or_its_age_is_
     assert (
         "The service runs since 30 h, above max_baseline_age of 6 h" in session.console.questions[0]
     )
-    assert outcome.run.placement is placement
+    assert outcome.finished.run.placement is placement
 
 
 @pytest.mark.parametrize(
