@@ -258,9 +258,9 @@ def stalling(share: float, factor: float) -> Simulated:
     return in_numpy(Policy().max_pod_gap, tpot=0.6, hit=share, hit_factor=factor)
 
 
-def short_and_long(pod_gap: float, longer: float) -> Simulated:
+def short_and_long(pod_gap: float, longer: float, prompts: int = PROMPTS) -> Simulated:
     """Half of the answers have 16 tokens and take 0.3x, half have 400 and take longer."""
-    noise = truth(tpot=1.0)
+    noise = truth(tpot=1.0, prompts=prompts)
 
     def measure(count: int) -> tuple[Arms, NDArray[np.float64]]:
         base, (first, later) = gate_noise.measured(noise, count, 29)

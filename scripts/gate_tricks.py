@@ -316,6 +316,12 @@ TRICKS = (
         short_and_long(0.0, 1.15),
     ),
     Trick(
+        "T2",
+        "side by side, with one prompt in a round",
+        "-",
+        short_and_long(Policy().max_pod_gap, 1.15, 1),
+    ),
+    Trick(
         "T10",
         "0.6x at first, 1.5x in the last planned round, side by side",
         "promoted 69 %",

@@ -142,10 +142,10 @@ class SpeculationRequest:
 
     method: str = _speculation(
         "--spec",
-        metavar="METHOD|@FILE",
+        metavar="METHOD",
         unused="",
         shell_complete=lambda _c, _p, text: _methods(text),
-        help="Method such as ngram, or its file; none removes it; auto: the plan's best.",
+        help="Method such as ngram; none removes it; auto: the plan's best.",
     )
     settings: tuple[str, ...] = _speculation(
         "--set", multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
@@ -202,20 +202,6 @@ class SpeculationRequest:
         type=StagingFile(),
         help="Facts that decide how the draft gets into the pod (docs/how-to/staging.md).",
     )
-
-    def completed(self) -> SpeculationRequest:
-        """The request with the method and the settings of the file behind ``--spec @FILE``.
-
-        Raises:
-            InputError: the file cannot be used.
-        """
-        if not self.method.startswith("@"):
-            return self
-        from mpctl.app.change.resolve import spec_of_file
-
-        if self.config:
-            raise InputError("cannot be combined with a file behind --spec", field="--spec-config")
-        return spec_of_file(self.method[1:], self)
 
 
 @dataclass(frozen=True)

@@ -241,8 +241,7 @@ def read_request(request: type[Request], values: dict[str, Any]) -> Request:
             arguments[member.name] = read_request(below, values)
         elif (value := values.pop(member.name, None)) is not None:
             arguments[member.name] = value
-    result: Request = request(**arguments)
-    return result.completed() if hasattr(result, "completed") else result
+    return request(**arguments)
 
 
 def click_option(declared: Option, name: str = "", *, required: bool = False) -> SectionedOption:

@@ -36,7 +36,9 @@ _COINS = 8  # tossed together
 _GRAM, _ALIKE = 3, 0.7
 _COMPARED, _WORDS, _PLACES = 200, 400, 20  # so that long prompts of one template take no second
 _COST = 1.5  # times the prompts of one class that its variants take together
-_FILL = 2  # requests of a block per request in flight, at least, so that the concurrency is reached
+_FILL = (
+    2  # requests of a block per request in flight, at least, so that several at once are reached
+)
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,10 @@ class Workload(Record):
 
     ``concurrency``: closed loop, requests in flight; ``rates``: open loop, arrivals per second whether or not the
     engine keeps up; ``temperatures``: 0 is greedy, which makes outputs comparable. ``repeats``: rounds at most;
-    ``requests``: prompts per block, or twice the concurrency where that is more; ``max_tokens``: limit per answer. The
-    first ``warmup`` prompts of each class warm both arms in every cell and are not measured. ``max_time_s``: no round
-    begins after so much time in blocks; 0 is no limit. ``reuse``: prompts are used again when they run out.
-    ``accepted``: findings, among them differences between the arms (:mod:`mpctl.gate.arms`).
+    ``requests``: prompts per block, or twice a concurrency above 1 where that is more; ``max_tokens``: limit per
+    answer. The first ``warmup`` prompts of each class warm both arms in every cell and are not measured.
+    ``max_time_s``: no round begins after so much time in blocks; 0 is no limit. ``reuse``: prompts are used again when
+    they run out. ``accepted``: findings, among them differences between the arms (:mod:`mpctl.gate.arms`).
     """
 
     traffic: tuple[Traffic, ...] = field(metadata=form(write=_without_prompts))
@@ -273,6 +275,13 @@ class Workload(Record):
         total = math.fsum(t.share for t in self.traffic)
         return {t.name: t.share / total for t in self.traffic}
 
+    def in_single_prompts(self) -> Workload:
+        """The same prompts in blocks of one, where blocks of one request at a time have two; the workload elsewhere."""
+        cells = self.cells
+        if self.requests != _FILL or len(cells) > 1 or self.requests_of(cells[0]) != _FILL:
+            return self
+        return replace(self, requests=1, repeats=_FILL * self.repeats)
+
     def traffic_of(self, cell: Cell) -> Traffic:
         """The class whose prompts the cell sends."""
         return next(t for t in self.traffic if t.name == cell.traffic)
@@ -361,7 +370,8 @@ def prompts_for(concurrency: int) -> int:
 
 def _alone(requests: int, cell: Cell) -> int:
     """Prompts in a block of a class that shares its rounds with no variant."""
-    return requests if cell.rate is not None else max(requests, _FILL * cell.concurrency)
+    alone = cell.rate is not None or cell.concurrency == 1
+    return requests if alone else max(requests, _FILL * cell.concurrency)
 
 
 def _at_least(name: str, value: int, low: int) -> None:

@@ -261,7 +261,9 @@ def _whole_requests(cut: Pairing, steady: Pairing, stages: Stages, burst: Burst)
     figure = _trimmed_ratio(times, raw, stages)
     level = stages.lower.level_of(stages.lower.above)
     base, cand = [b for b, _ in times], [c for _, c in times]
-    sums = quotient_interval(cand, base, SUMS_LEVEL * level) if level and stages.alone else None
+    # With one prompt in a round a few short answers decide sooner.
+    of_sums = SUMS_LEVEL * level if any(len(r.pairs) > 1 for r in steady.rounds) else level
+    sums = quotient_interval(cand, base, of_sums) if level and stages.alone else None
     bounds = (figure.with_stalls, _with_stalls(steady, burst), sums.high if sums else None)
     return replace(figure, with_stalls=max((b for b in bounds if b), default=None))
 

@@ -33,6 +33,9 @@ DEFAULT_ENV = {
     "DO_NOT_TRACK": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
+# With --enforce-eager vLLM 0.32 still compiles how it ranks tokens, at the first request for log probabilities: 6 s on
+# two cores, while every other request waits.
+_EAGER, _EAGER_ENV = "enforce-eager", {"TORCHDYNAMO_DISABLE": "1"}
 SECRET_ARGUMENTS = "MPCTL_SECRET_ARGUMENTS"  # a JSON list; in_engine/serve.py appends it
 _API_KEY = "VLLM_API_KEY"
 
@@ -128,8 +131,9 @@ def engine_environment(
 ) -> dict[str, str]:
     """The caller's environment, our defaults, the manifest's literal values; a value from a Secret keeps the caller's
     own. ``fault``: arguments of a drill, which go where secret ones do: the command line stays the manifest's."""
+    eager = _EAGER_ENV if service.command.has(_EAGER) else {}
     chosen = with_loopback(
-        {**DEFAULT_ENV, **inherited, **{k: v for k, v in service.env if v is not None}}
+        {**DEFAULT_ENV, **eager, **inherited, **{k: v for k, v in service.env if v is not None}}
     )
     keys, secret = _secret_flags(service)
     if len(keys) == 1:

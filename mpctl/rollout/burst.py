@@ -6,6 +6,7 @@ Engines that users load get none.
 from __future__ import annotations
 
 import math
+import statistics
 
 from mpctl.experiment.answers import Ask
 from mpctl.experiment.block import BASELINE, CANDIDATE
@@ -21,8 +22,9 @@ from mpctl.stats.sequential import FIRST_LOOK
 _CONCURRENCY = 8  # requests in flight, at least
 _MAX_TOKENS = 32  # of an answer, at most
 _MOST_REQUESTS = 200  # to an arm, if some of them fail
-_LEVEL = 32  # last requests that show whether an arm still warms up
-_TREND = 0.01  # significance level of that test
+_LEVEL = 40  # last requests that show whether an arm still warms up
+_TREND = 0.05  # significance level of that test
+_LARGE = 0.8  # of the baseline's time: from here on, blocks of one prompt decide sooner
 
 
 def send_bursts(engines: ArmEngines, arms: tuple[str, ...]) -> None:
@@ -67,14 +69,32 @@ def _missing_requests(
     missing = (
         more_to_pass(burst.newly_failed, burst.newly_answered, count, limit, failing=False) or 0
     ) - 1
-    pairs = zip(
-        records.replies(BASELINE, kind.name), records.replies(CANDIDATE, kind.name), strict=False
-    )
-    changes = [math.log(cand / base) for base, cand in times_of_both(pairs)]
-    # While one arm still becomes faster than the other over the last untimed requests, more are needed.
-    if missing <= 0 and trend_of(changes[-_LEVEL:], _TREND) is not None:
+    if len(arms) > 1:
+        missing = max(missing, _LEVEL - sent)
+    # While one arm still becomes faster than the other over the last untimed requests, more are needed. Requests in
+    # flight at the same time share the machine's state, so their mean counts once.
+    last = _changes(records, kind.name)[-_LEVEL:]
+    means = [
+        statistics.fmean(last[start : start + _CONCURRENCY])
+        for start in range(0, len(last), _CONCURRENCY)
+    ]
+    if missing <= 0 and trend_of(means, _TREND) is not None:
         missing = _LEVEL
     return min(math.ceil(missing / parts), _MOST_REQUESTS - sent)
+
+
+def _changes(records: MeasurementRecords, traffic: str) -> list[float]:
+    """The logarithms of the candidate's times over the baseline's, of the untimed requests that both answered."""
+    replies = (records.replies(arm, traffic) for arm in (BASELINE, CANDIDATE))
+    return [math.log(cand / base) for base, cand in times_of_both(zip(*replies, strict=False))]
+
+
+def large_gain(records: MeasurementRecords) -> float | None:
+    """The candidate's time for an untimed request over the baseline's, where it is so much shorter that few prompts
+    will decide; None elsewhere."""
+    changes = [c for kind in records.workload.traffic for c in _changes(records, kind.name)]
+    ratio = math.exp(statistics.fmean(changes)) if changes else 1.0
+    return ratio if ratio <= _LARGE else None
 
 
 def _send(

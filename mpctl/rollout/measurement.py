@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from mpctl import formatting
 from mpctl.errors import MpctlError
@@ -19,7 +18,7 @@ from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import LEAST_CHANCE, answers_decided, is_futile
 from mpctl.gate.rule import Outcome
 from mpctl.rollout.arm_engines import ArmEngines
-from mpctl.rollout.burst import send_bursts
+from mpctl.rollout.burst import large_gain, send_bursts
 from mpctl.rollout.measurement_records import (
     ANSWERS,
     CALIBRATION,
@@ -66,7 +65,7 @@ class Measurement:
         Raises:
             MpctlError: an arm cannot be measured; what was finished is kept.
         """
-        return self._measure(arms, partial(self._ended, arms))
+        return self._measure(arms, lambda chosen, rounds: chosen._ended(arms, rounds))
 
     def measure_answers(self) -> MeasuredRounds:
         """Rounds of both arms until the rules about answers and drafts have decided. Speed is not judged by them: users
@@ -76,27 +75,30 @@ class Measurement:
             MpctlError: an arm cannot be measured; what was finished is kept.
         """
 
-        def ended(rounds: int) -> str:
+        def ended(chosen: Measurement, rounds: int) -> str:
             if rounds:
-                self.engines.progress.round(self._progress(_BOTH, rounds))
-                if answers_decided(self.records.interim(rounds)[1]):
+                chosen.engines.progress.round(chosen._progress(_BOTH, rounds))
+                if answers_decided(chosen.records.interim(rounds)[1]):
                     return "the answers decide"
-            return "" if rounds < self.records.workload.repeats else _ALL
+            return "" if rounds < chosen.records.workload.repeats else _ALL
 
         return self._measure(_BOTH, ended)
 
-    def _measure(self, arms: tuple[str, ...], ended: Callable[[int], str]) -> MeasuredRounds:
+    def _measure(
+        self, arms: tuple[str, ...], ended: Callable[[Measurement, int], str]
+    ) -> MeasuredRounds:
         """Measure rounds until ``ended`` returns why no further one is needed."""
         with self.records.writing():
-            self._prepare(arms)
+            chosen = self._prepare(arms)
             rounds = 0
-            while not (why := ended(rounds)):
-                self._round(arms, rounds)
+            while not (why := ended(chosen, rounds)):
+                chosen._round(arms, rounds)
                 rounds += 1
         return MeasuredRounds(rounds, rounds * len(arms) * len(self.records.workload.cells), why)
 
-    def _prepare(self, arms: tuple[str, ...]) -> None:
-        """Note the conditions, send the untimed requests, and calibrate the load client."""
+    def _prepare(self, arms: tuple[str, ...]) -> Measurement:
+        """Note the conditions, send the untimed requests, and calibrate the load client. Return the measurement with
+        the blocks that it has from the first round on."""
         fresh = self.compares and not self.records.has_round(arms[-1], 0)
         if fresh:
             self.engines.meter.prepare()  # the load client starts while the engines answer
@@ -106,6 +108,16 @@ class Measurement:
         if fresh:
             send_bursts(self.engines, arms)
         self._calibrate()
+        ratio = large_gain(self.records) if fresh and len(arms) > 1 else None
+        if ratio is None:
+            return self
+        records = self.records.choose_single_prompts(ratio)
+        if records is not self.records:
+            self.engines.progress.note(
+                f"the untimed requests take {ratio:.2f}x as long, so rounds of one prompt decide sooner: "
+                f"at most {records.workload.repeats}"
+            )
+        return replace(self, engines=replace(self.engines, records=records))
 
     def _calibrate(self) -> None:
         if self.records.calibration() is not None:

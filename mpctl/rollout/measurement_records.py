@@ -35,6 +35,7 @@ ROUND_ANSWERS = "answers-rounds"  # the rounds' own answers
 CALIBRATION = "calibration"
 BURST = "burst"  # untimed requests before the rounds, by arm, and those of the pass
 _TRAFFIC = "traffic"  # users' requests
+_SINGLE_PROMPTS = "single-prompts"  # why each block has one prompt
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,20 @@ class MeasurementRecords:
             plan.users.placement,
             plan.users.load,
             plan.earlier,
-        )
+        ).as_chosen()
+
+    def as_chosen(self) -> MeasurementRecords:
+        """The records with blocks of one prompt, where the untimed requests led to them."""
+        single = self.workload.in_single_prompts()
+        if single is self.workload or self.read(_SINGLE_PROMPTS, dict) is None:
+            return self
+        return replace(self, workload=single)
+
+    def choose_single_prompts(self, ratio: float) -> MeasurementRecords:
+        """Write with the next round that blocks have one prompt from the first round on. ``ratio``: of the candidate's
+        untimed requests to the baseline's."""
+        self._pending[_SINGLE_PROMPTS] = {"ratio": ratio}
+        return self.as_chosen()
 
     def read(self, name: str, read: Callable[[Any], _Value]) -> _Value | None:
         """Return a record, also one that is not written yet; None without one.

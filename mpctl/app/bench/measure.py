@@ -121,9 +121,9 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
         console.note(f"{run_id}: {describe_workload(workload)}{to_each}")
         with arms.running():
             ended = _measurement_of(records, arms, console).measure(arms.names)
-        run = records.run()
+        run = records.as_chosen().run()
         write_run(file, run)
-        analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
+        analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=run.planned)
         compared = verdict if CANDIDATE in arms.names else None
         outcome = {"outcome": compared.outcome.value} if compared else {}
         store.save(
@@ -165,7 +165,10 @@ def _open_records(
         opened = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "who": who()}
         store.save(run_id, "opened", opened)
     created, opened_by = str(opened["at"]), str(opened["who"])
-    return MeasurementRecords(run_id, created, opened_by, workload, policy, store, earlier=earlier)
+    records = MeasurementRecords(
+        run_id, created, opened_by, workload, policy, store, earlier=earlier
+    )
+    return records.as_chosen()
 
 
 def _measurement_of(records: MeasurementRecords, arms: Arms, console: Console) -> Measurement:

@@ -15,7 +15,7 @@ from mpctl.estimate.shape import model_shape
 from mpctl.json_types import Json, JsonView
 from mpctl.manifest import Service
 from mpctl.manifest.engine.recognition import use_by_name
-from mpctl.methods import METHODS, Finding, Spec, build, from_config, parse_config
+from mpctl.methods import METHODS, Finding, Spec, build, parse_config
 from mpctl.methods.preflight.known_bad import KnownBad, read_known_bad, shipped_known_bad
 from mpctl.methods.versions import ASCEND, engine_release, parse_version
 from mpctl.platform.checkpoints import Listing, Unavailable, read_checkpoint, read_hub
@@ -243,21 +243,6 @@ def read_config(text: str | JsonView | None) -> Json:
         return dict(text or {})
     file = text[1:] if text.startswith("@") else None
     return dict(parse_config(read_file(file, "--spec-config") if file else text, file=file))
-
-
-def spec_of_file(path: str, request: SpeculationRequest) -> SpeculationRequest:
-    """Return the change in the file of ``--spec @FILE``: a method with its settings, as vLLM takes them.
-    ``request``: everything else that is asked for.
-
-    Raises:
-        InputError: the file cannot be read, or names no method.
-    """
-    spec = from_config(read_config(f"@{path}"))
-    if not spec.written and spec.written is not None:
-        raise InputError(
-            "names no method", file=path, field="method", hint='write {"method": "ngram", ...}'
-        )
-    return replace(request, method=spec.method, config=None if spec.is_none else f"@{path}")
 
 
 def build_spec(

@@ -75,8 +75,9 @@ def _note_report(context: CliContext, outcome: OperationOutcome) -> None:
     """Write the report, and say where it is. The operation is done, so a report that cannot be written is a warning."""
     try:
         path = write_report(outcome)
-    except (MpctlError, OSError) as error:
-        context.terminal.warn(f"no report was written: {error}")
+    except Exception as error:  # noqa: BLE001  a defect in a report is no failure of what was done, either
+        why = str(error) if isinstance(error, MpctlError | OSError) else repr(error)
+        context.terminal.warn(f"no report was written: {why}")
         return
     if path is not None:
         page = outcome.command("report", "--open")

@@ -38,7 +38,7 @@ from mpctl.rollout.steps.candidate import ReadinessResult, wait_ready
 from mpctl.rollout.steps.measure import AnswersResult, engines_in_turns, engines_of
 from mpctl.watch.sentinel import AGAIN, Check, first_check
 
-_AT_ONCE = 16  # at least: some faults need 8 rows in a batch or more
+_AT_ONCE = 24  # at least: some faults need 8 rows in a batch or more
 _CONTEXT = 4096  # tokens, where the engine does not tell
 # Alternatives of a token: to know its gap to the next one, and the law that it was drawn from.
 _GAPS = 2

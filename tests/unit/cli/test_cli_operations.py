@@ -405,6 +405,17 @@ def test_a_report_that_cannot_be_written_is_a_warning(cli, roll_out):
 
 
 @pytest.mark.needs("local")
+def test_a_defect_of_the_report_does_not_end_a_promoted_rollout_as_failed(roll_out, monkeypatch):
+    def broken(_outcome):
+        raise KeyError("figure")
+
+    monkeypatch.setattr("mpctl.cli.operate.outcome.write_report", broken)
+    done = roll_out()
+    assert done.code == 0
+    assert "warning: no report was written: KeyError('figure')" in done.err
+
+
+@pytest.mark.needs("local")
 def test_the_record_of_a_rollout_has_the_seconds_of_its_phases(roll_out):
     status = json.loads(roll_out("-o", "json").out)["status"]
     assert list(status["phaseSeconds"]) == ["engines", "answers", "rounds", "promotion"]

@@ -73,3 +73,19 @@ def test_other_flags_stay_in_the_command_line():
     _, command, environment = engine(["--tokenizer=org/t", "--max-num-batched-tokens=9"])
     assert command[3:-4] == ["--model=org/m", "--tokenizer=org/t", "--max-num-batched-tokens=9"]
     assert "MPCTL_SECRET_ARGUMENTS" not in environment
+
+
+@pytest.mark.parametrize(
+    ("arguments", "inherited", "expected"),
+    [
+        (["--enforce-eager"], {}, "1"),
+        (["--enforce-eager"], {"TORCHDYNAMO_DISABLE": "0"}, "0"),
+        (["--enforce-eager", "--no-enforce-eager"], {}, None),
+        ([], {}, None),
+    ],
+)
+def test_an_engine_that_shall_not_compile_compiles_nothing_at_its_first_answer(
+    arguments, inherited, expected
+):
+    environment = engine_environment(engine(arguments)[0], inherited)
+    assert environment.get("TORCHDYNAMO_DISABLE") == expected

@@ -537,7 +537,7 @@ def warming(memory, tau):
     memory.meter.ask = slower
 
 
-@pytest.mark.parametrize(("tau", "most"), [(1.0, 64), (25.0, 128), (100.0, 192)])
+@pytest.mark.parametrize(("tau", "most"), [(1.0, 64), (25.0, 144), (100.0, 200)])
 def test_an_arm_is_warmed_up_until_its_speed_is_level(tau, most):
     """64 requests rule out failures; more follow while the candidate still becomes faster, 200 at most."""
     memory = MemoryWorld(FASTER)
@@ -545,6 +545,55 @@ def test_an_arm_is_warmed_up_until_its_speed_is_level(tau, most):
     strict(memory)
     sent = sum(count for manifest, count, _ in memory.meter.asked if manifest == BASELINE_TEXT)
     assert sent == most
+
+
+def quick(memory, ratio):
+    """Let the candidate's untimed requests take ``ratio`` as long as the baseline's."""
+    ask = memory.meter.ask
+
+    def timed(endpoint, asks, **options):
+        answers = ask(endpoint, asks, **options)
+        seconds = 1.0 if memory.meter.asked[-1][0] == BASELINE_TEXT else ratio
+        return tuple(replace(answer, seconds=seconds) for answer in answers)
+
+    memory.meter.ask = timed
+
+
+@pytest.mark.parametrize(
+    ("ratio", "changes", "size"),
+    [
+        (0.7, {}, 1),
+        (0.9, {}, 2),
+        (0.7, {"requests": 4}, 4),
+        (0.7, {"concurrency": (2,)}, 4),
+    ],
+)
+def test_a_large_gain_of_the_untimed_requests_is_measured_in_rounds_of_one_prompt(
+    ratio, changes, size
+):
+    """Killed and resumed, the rounds go on as they began: the choice is written with the first."""
+    usual = replace(
+        LONG, traffic=LONG.traffic[:1], **{"concurrency": (1,), "requests": 2} | changes
+    )
+    memory, notes = world_with(usual), []
+    memory.context.progress.note = notes.append
+    quick(memory, ratio)
+    done = strict(memory)
+    assert done.ending is Ending.PROMOTED
+    records = records_of(memory.context, done)
+    assert {len(block.samples) for block in records.blocks()} == {size}
+    assert records.run().planned == usual.repeats * (2 if size == 1 else 1)
+    assert any("rounds of one prompt" in note for note in notes) == (size == 1)
+    broken = world_with(usual)
+    quick(broken, ratio)
+    broken.die_at(60)
+    with pytest.raises(Crash):
+        strict(broken)
+    resumed = broken.again()
+    quick(resumed, ratio)
+    runner.run(resumed.context, resumed.unfinished())
+    again = records_of(resumed.context, done)
+    assert [block.samples for block in again.blocks()] == [b.samples for b in records.blocks()]
 
 
 def test_what_neither_arm_answers_proves_nothing():

@@ -173,29 +173,3 @@ def test_a_url_that_is_no_server(cli, url, message):
     assert ran.code == 2
     assert message in ran.err
     assert "secret" not in ran.err
-
-
-def test_a_spec_may_be_a_file(asked, tmp_path):
-    file = tmp_path / "best.json"
-    file.write_text('{"method": "eagle3", "model": "org/head", "num_speculative_tokens": 4}')
-    assert asked("--spec", f"@{file}").speculation == SpeculationRequest(
-        "eagle3", config=f"@{file}"
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "cannot be read"),
-        ("{", "is not JSON"),
-        ('{"num_speculative_tokens": 4}', "method: names no method"),
-    ],
-)
-def test_a_spec_file_that_cannot_be_used_is_named(cli, tmp_path, text, message):
-    file = tmp_path / "best.json"
-    if text is not None:
-        file.write_text(text)
-    done = cli("bench", "--spec", f"@{file}")
-    assert done.code == 2
-    assert message in done.err
-    assert str(file) in done.err
