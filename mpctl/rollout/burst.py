@@ -70,10 +70,10 @@ def _missing_requests(
         more_to_pass(burst.newly_failed, burst.newly_answered, count, limit, failing=False) or 0
     ) - 1
     if len(arms) > 1:
-        missing = max(missing, _LEVEL - sent)
+        missing = max(missing, _CONCURRENCY + _LEVEL - sent)
     # While one arm still becomes faster than the other over the last untimed requests, more are needed. Requests in
-    # flight at the same time share the machine's state, so their mean counts once.
-    last = _changes(records, kind.name)[-_LEVEL:]
+    # flight at the same time share the machine's state, so their mean counts once; the first begin all at once.
+    last = _changes(records, kind.name)[_CONCURRENCY:][-_LEVEL:]
     means = [
         statistics.fmean(last[start : start + _CONCURRENCY])
         for start in range(0, len(last), _CONCURRENCY)

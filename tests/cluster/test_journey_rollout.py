@@ -22,7 +22,8 @@ def live(namespace):
     ("manifest", "load"),
     [
         pytest.param(CONTAINERS, "job", id="containers", marks=pytest.mark.journey),
-        pytest.param(MODEL, "local", id="model and runtime"),
+        # test_staged_rollout.py rolls this kind out every day.
+        pytest.param(MODEL, "local", id="model and runtime", marks=pytest.mark.nightly),
     ],
 )
 def test_rollout_promotes_and_rollback_restores_the_service_exactly(
