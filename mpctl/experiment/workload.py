@@ -27,7 +27,7 @@ from mpctl.experiment.prompt_files import Prompt, conversations_of, text_of
 from mpctl.experiment.variants import Variant
 from mpctl.json_types import Json
 from mpctl.records import Record, encode, form
-from mpctl.stats.sequential import FEWEST, FIRST_LOOK
+from mpctl.stats.sequential import FEWEST, FIRST_LOOK, MOST_LOOKS
 
 OPEN_LIMIT = 256  # most requests in flight in an open loop; time held back by it counts as waiting
 WARM_UP = 2  # prompts of a class that warm an arm up and are not measured
@@ -36,9 +36,7 @@ _COINS = 8  # tossed together
 _GRAM, _ALIKE = 3, 0.7
 _COMPARED, _WORDS, _PLACES = 200, 400, 20  # so that long prompts of one template take no second
 _COST = 1.5  # times the prompts of one class that its variants take together
-_FILL = (
-    2  # requests of a block per request in flight, at least, so that several at once are reached
-)
+_FILL = 2  # requests of a block per request in flight, at least, so that the concurrency is reached
 
 
 @dataclass(frozen=True)
@@ -144,10 +142,11 @@ class Workload(Record):
 
     ``concurrency``: closed loop, requests in flight; ``rates``: open loop, arrivals per second whether or not the
     engine keeps up; ``temperatures``: 0 is greedy, which makes outputs comparable. ``repeats``: rounds at most;
-    ``requests``: prompts per block, or twice a concurrency above 1 where that is more; ``max_tokens``: limit per
-    answer. The first ``warmup`` prompts of each class warm both arms in every cell and are not measured.
-    ``max_time_s``: no round begins after so much time in blocks; 0 is no limit. ``reuse``: prompts are used again when
-    they run out. ``accepted``: findings, among them differences between the arms (:mod:`mpctl.gate.arms`).
+    ``requests``: prompts per block, or twice the concurrency where that is more; ``max_tokens``: limit per answer. The
+    first ``warmup`` prompts of each class warm both arms in every cell and are not measured. ``max_time_s``: no round
+    begins after so much time in blocks; 0 is no limit. ``reuse``: prompts are used again when they run out.
+    ``accepted``: findings, among them differences between the arms (:mod:`mpctl.gate.arms`). ``single``: each block has
+    one prompt, whatever ``requests`` says.
     """
 
     traffic: tuple[Traffic, ...] = field(metadata=form(write=_without_prompts))
@@ -161,6 +160,7 @@ class Workload(Record):
     max_time_s: float = 0.0
     reuse: bool = False
     accepted: tuple[str, ...] = ()
+    single: bool = False
 
     def __post_init__(self) -> None:
         for name in ("repeats", "requests", "max_tokens"):
@@ -225,6 +225,8 @@ class Workload(Record):
 
     def requests_of(self, cell: Cell) -> int:
         """Prompts in one block of the cell."""
+        if self.single:
+            return 1
         if self.variants:
             return max(
                 _alone(self.requests, cell) // self.variants,
@@ -276,11 +278,17 @@ class Workload(Record):
         return {t.name: t.share / total for t in self.traffic}
 
     def in_single_prompts(self) -> Workload:
-        """The same prompts in blocks of one, where blocks of one request at a time have two; the workload elsewhere."""
-        cells = self.cells
-        if self.requests != _FILL or len(cells) > 1 or self.requests_of(cells[0]) != _FILL:
+        """The same prompts in blocks of one, where the only cell has blocks of two for one request in flight; the
+        workload elsewhere."""
+        cell, repeats = self.cells[0], _FILL * self.repeats
+        if (
+            len(self.cells) > 1
+            or self.rates
+            or self.requests_of(cell) != _FILL
+            or repeats > MOST_LOOKS
+        ):
             return self
-        return replace(self, requests=1, repeats=_FILL * self.repeats)
+        return replace(self, single=True, repeats=repeats)
 
     def traffic_of(self, cell: Cell) -> Traffic:
         """The class whose prompts the cell sends."""
@@ -370,8 +378,7 @@ def prompts_for(concurrency: int) -> int:
 
 def _alone(requests: int, cell: Cell) -> int:
     """Prompts in a block of a class that shares its rounds with no variant."""
-    alone = cell.rate is not None or cell.concurrency == 1
-    return requests if alone else max(requests, _FILL * cell.concurrency)
+    return requests if cell.rate is not None else max(requests, _FILL * cell.concurrency)
 
 
 def _at_least(name: str, value: int, low: int) -> None:

@@ -15,7 +15,8 @@ from mpctl.stats.sequential import rounds_to_show
 @dataclass(frozen=True)
 class MoreData:
     """What would probably decide an undecided measurement: ``requests`` more per arm, the ``seconds`` that they take on
-    both arms at the present rate, and the rounds, ``repeats``, of a new measurement."""
+    both arms at the present rate, and the rounds, ``repeats``, of a new measurement: its plan has rounds of two prompts
+    where this one has one."""
 
     requests: int
     seconds: float
@@ -34,7 +35,10 @@ def more_to_decide(analysis: Analysis, verdict: Verdict) -> MoreData | None:
     return MoreData(
         max(math.ceil(needed * c.round_requests) for needed, c in slowest),
         math.fsum(needed * c.round_seconds for needed, c in slowest),
-        max(c.rounds + math.ceil(needed) for needed, c in slowest),
+        max(
+            math.ceil((c.rounds + math.ceil(needed)) / (2 if c.round_requests == 1 else 1))
+            for needed, c in slowest
+        ),
     )
 
 

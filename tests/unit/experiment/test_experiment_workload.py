@@ -126,7 +126,7 @@ def test_a_block_is_long_enough_to_reach_its_concurrency():
     st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True),
 )
 def test_no_prompt_is_sent_twice_to_an_arm(warmup, repeats, requests, spare, concurrency):
-    counted = repeats * sum(max(requests, 2 * c if c > 1 else 1) for c in concurrency)
+    counted = repeats * sum(max(requests, 2 * c) for c in concurrency)
     actual_workload = workload(
         traffic=(traffic(warmup + counted + spare),),
         repeats=repeats,

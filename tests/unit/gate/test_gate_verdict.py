@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.records import decode, encode
+from tests.simulation.measurements import Truth, rounds
 
 PROMOTE, REJECT, UNDECIDED = Outcome.PROMOTE, Outcome.REJECT, Outcome.UNDECIDED
 
@@ -165,6 +167,15 @@ def test_several_cells_round_trip_and_need_what_the_undecided_one_needs():
     assert decode(Verdict, json.loads(json.dumps(encode(verdict), allow_nan=False))) == verdict
     crossed = judged(EDITS, cell_blocks("edits", 0.7, concurrency=8))
     assert decode(Verdict, json.loads(json.dumps(encode(crossed), allow_nan=False))) == crossed
+
+
+@pytest.mark.parametrize(("prompts", "share"), [(1, 2), (2, 1)])
+def test_a_measurement_in_rounds_of_one_prompt_names_rounds_of_two(prompts, share):
+    """The next one is planned with two, and goes on with one again where its untimed requests say so."""
+    both = rounds(Truth(tpot=0.9, prompts=prompts, accepted=0.6), 20, 1)
+    analysis = Analysis.of([block for pair in both for block in pair], ALIKE)
+    more = more_to_decide(analysis, assess(analysis))
+    assert more.repeats == math.ceil((20 + more.requests / prompts) / share)
 
 
 def test_more_cells_make_rejecting_harder_not_promoting():
