@@ -295,7 +295,8 @@ class Pairing:
         """Return per round both arms' mean of ``ttft_ms``, ``tpot_ms`` or ``queue_wait_ms`` by the engines' clocks.
 
         TTFT includes the time that the load client held requests back. Where an engine reports no such time, both arms
-        have the load client's mean; it has no queue wait.
+        have the load client's mean; it has no queue wait. An engine may count a request after its answer, so that a
+        round of one prompt has none, and the next has two: such rounds are left out, unless they are half of all.
         """
         by_engine = [
             (_engine_mean(r.baseline, name), _engine_mean(r.candidate, name)) for r in self.rounds
@@ -306,7 +307,7 @@ class Pairing:
         if len(complete) == len(by_engine):
             return complete
         if name == "queue_wait_ms":
-            return []
+            return complete if 2 * len(complete) > len(by_engine) else []
         theirs = [
             (_client_mean(r.baseline, name), _client_mean(r.candidate, name)) for r in self.rounds
         ]

@@ -200,6 +200,18 @@ def test_engine_clocks_are_preferred_and_the_client_stands_in_for_both():
     assert "queue_wait" not in compared_in(slow).intervals
 
 
+@pytest.mark.parametrize(("late", "counted"), [(1, 5), (2, 4), (3, None)])
+def test_rounds_whose_requests_were_counted_after_them_have_no_queue_wait(late, counted):
+    """Of an engine that counts a request when its answer was read; half of the rounds may not be among them."""
+
+    def waited(block):
+        count = 0.0 if block.arm == BASELINE and block.repeat < late else 1.0
+        return replace(block, window=replace(block.window, queue_seconds=0.1, queue_count=count))
+
+    interval = compared_in(map(waited, rounds_of(6))).intervals.get("queue_wait_ms")
+    assert (None if interval is None else interval.n) == counted
+
+
 def at_once(blocks, rounds):
     """The blocks, with answers of the candidate that arrived in one chunk in some rounds."""
     return [
