@@ -90,10 +90,13 @@ def _changes(records: MeasurementRecords, traffic: str) -> list[float]:
 
 
 def large_gain(records: MeasurementRecords) -> float | None:
-    """The candidate's time for an untimed request over the baseline's, where it is so much shorter that few prompts
-    will decide; None elsewhere."""
-    changes = [c for kind in records.workload.traffic for c in _changes(records, kind.name)]
-    ratio = math.exp(statistics.fmean(changes)) if changes else 1.0
+    """The candidate's time for an untimed request over the baseline's, where it is so much shorter that rounds of one
+    prompt will decide; None elsewhere, and where rounds cannot have one."""
+    workload = records.workload
+    changes = [c for kind in workload.traffic for c in _changes(records, kind.name)]
+    if not changes or workload.in_single_prompts() is workload:
+        return None
+    ratio = math.exp(statistics.fmean(changes))
     return ratio if ratio <= _LARGE else None
 
 

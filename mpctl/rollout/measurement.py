@@ -112,11 +112,10 @@ class Measurement:
         if ratio is None:
             return self
         records = self.records.choose_single_prompts(ratio)
-        if records is not self.records:
-            self.engines.progress.note(
-                f"the untimed requests take {ratio:.2f}x as long, so rounds of one prompt decide sooner: "
-                f"at most {records.workload.repeats}"
-            )
+        self.engines.progress.note(
+            f"the untimed requests take {ratio:.2f}x as long, so rounds of one prompt decide sooner: at most "
+            f"{records.workload.repeats}"
+        )
         return replace(self, engines=replace(self.engines, records=records))
 
     def _calibrate(self) -> None:

@@ -72,15 +72,15 @@ class MeasurementRecords:
         ).as_chosen()
 
     def as_chosen(self) -> MeasurementRecords:
-        """The records with blocks of one prompt, where the untimed requests led to them."""
+        """The records with blocks of one prompt, where that was chosen."""
         single = self.workload.in_single_prompts()
         if single is self.workload or self.read(_SINGLE_PROMPTS, dict) is None:
             return self
         return replace(self, workload=single)
 
     def choose_single_prompts(self, ratio: float) -> MeasurementRecords:
-        """Write with the next round that blocks have one prompt from the first round on. ``ratio``: of the candidate's
-        untimed requests to the baseline's."""
+        """Write with the next round that blocks have one prompt, and return the records with them. ``ratio``: of the
+        candidate's untimed requests to the baseline's."""
         self._pending[_SINGLE_PROMPTS] = {"ratio": ratio}
         return self.as_chosen()
 
