@@ -241,7 +241,8 @@ def read_request(request: type[Request], values: dict[str, Any]) -> Request:
             arguments[member.name] = read_request(below, values)
         elif (value := values.pop(member.name, None)) is not None:
             arguments[member.name] = value
-    return request(**arguments)
+    result: Request = request(**arguments)
+    return result.completed() if hasattr(result, "completed") else result
 
 
 def click_option(declared: Option, name: str = "", *, required: bool = False) -> SectionedOption:

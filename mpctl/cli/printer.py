@@ -46,13 +46,6 @@ class Result(NamedTuple):
     table: Callable[[bool], str]
 
 
-class Format(NamedTuple):
-    """An output format and its description in ``mpctl help output``."""
-
-    write: Callable[[Result], str]
-    help: str
-
-
 def document(kind: str, record: JsonView, output: str) -> str:
     """A JSON or YAML document with apiVersion and kind."""
     whole = {"apiVersion": API_VERSION, "kind": kind, **record}
@@ -70,18 +63,12 @@ def _one_line_each(result: Result) -> str:
         return result.table(True)
 
 
-_FORMATS: dict[str, Format] = {
-    "table": Format(
-        lambda r: r.table(False),
-        "for reading, as wide as the terminal; columns may change between versions",
-    ),
-    "wide": Format(_one_line_each, "the same with more columns, a line per row however wide"),
-    "json": Format(
-        lambda r: document(r.kind, r.record(), "json"),
-        "for programs: an object with apiVersion and kind; units are in the names",
-    ),
-    "yaml": Format(lambda r: document(r.kind, r.record(), "yaml"), "the same as YAML"),
-    "name": Format(lambda r: "\n".join(r.names()), "names only, one per line"),
+_FORMATS: dict[str, Callable[[Result], str]] = {
+    "table": lambda result: result.table(False),
+    "wide": _one_line_each,
+    "json": lambda result: document(result.kind, result.record(), "json"),
+    "yaml": lambda result: document(result.kind, result.record(), "yaml"),
+    "name": lambda result: "\n".join(result.names()),
 }
 FORMATS = tuple(_FORMATS)
 
@@ -89,22 +76,7 @@ FORMATS = tuple(_FORMATS)
 def render(output: str, result: Result, width: int | None = None) -> str:
     """The text of a result in the format ``output``; may be empty. ``width``: of the terminal that shows it."""
     with page(width):
-        return _FORMATS[output].write(result)
-
-
-def explain_formats() -> str:
-    """The formats of ``-o``, one line each, and where results go."""
-    lines = (
-        paragraph(f"-o {name:<7} {form.help}", "", " " * 11) for name, form in _FORMATS.items()
-    )
-    return (
-        "\n".join(lines)
-        + "\n\n"
-        + paragraph(
-            "Results go to standard output, everything else to standard error. Several objects are one object with "
-            "items."
-        )
-    )
+        return _FORMATS[output](result)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

@@ -9,10 +9,10 @@ import click
 from mpctl import __version__
 from mpctl.cli.command import OUTPUT, Word, command
 from mpctl.cli.context import CliContext
-from mpctl.cli.printer import API_VERSION, columns, explain_formats, page, paragraph
+from mpctl.cli.printer import API_VERSION, columns, page, paragraph
 from mpctl.cli.registry import COMMANDS
 from mpctl.cli.terminal import as_called
-from mpctl.errors import EXIT_CODES, InputError, nearest
+from mpctl.errors import EXIT_CODES
 
 _ENVIRONMENT = (
     ("MPCTL_<OPTION>", "value of any option, for example MPCTL_NAMESPACE or MPCTL_CONCURRENCY"),
@@ -79,6 +79,16 @@ where it writes. The project file and each folder up to the root of the reposito
 writable by no other user; else the file is ignored with a warning."""
 
 
+_FORMATS = """\
+-o table   for reading, as wide as the terminal; columns may change between versions
+-o wide    the same with more columns, a line per row however wide
+-o json    for programs: an object with apiVersion and kind; units are in the names
+-o yaml    the same as YAML
+-o name    names only, one per line
+
+Results go to standard output, everything else to standard error. Several objects are one object with items."""
+
+
 def exit_codes() -> str:
     """Return the table of exit codes."""
     rows = columns([["CODE", "MEANING"], *([str(code), text] for code, text in EXIT_CODES.items())])
@@ -94,7 +104,7 @@ TOPICS = {
     "exit-codes": (exit_codes, "Meaning of the exit codes"),
     "environment": (environment, "Environment variables"),
     "config": (config, "Settings files and precedence"),
-    "output": (explain_formats, "Formats of results"),
+    "output": (lambda: paragraph(_FORMATS), "Formats of results"),
 }
 
 
@@ -115,29 +125,10 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
         with page(context.terminal.page_width):
             context.terminal.result(as_called(TOPICS[words[0]][0](), context.program))
     elif words:
-        context.terminal.result(_of_command(root, words))
+        root.command.main([*words, "--help"], context.program, standalone_mode=False, obj=context)
     else:
         topics = columns([[f"  {name}", text] for name, (_, text) in TOPICS.items()])
         context.terminal.result(f"{root.get_help()}\n\nTopics of {context.program} help:\n{topics}")
-
-
-def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
-    ctx, command_ = root, root.command
-    for word in words:
-        below = command_.get_command(ctx, word) if isinstance(command_, click.Group) else None
-        if below is None:
-            names = (
-                [*TOPICS, *command_.list_commands(ctx)] if isinstance(command_, click.Group) else []
-            )
-            near = nearest(word, names)
-            hint = (
-                f"did you mean {near}"
-                if near
-                else f"'mpctl --help' lists the commands; topics: {', '.join(TOPICS)}"
-            )
-            raise InputError(f"help on {' '.join(words)} not found", hint=hint)
-        ctx, command_ = click.Context(below, info_name=word, parent=ctx), below
-    return command_.get_help(ctx)
 
 
 @command("version", OUTPUT)

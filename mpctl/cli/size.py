@@ -58,26 +58,15 @@ def folded_command(command: str, columns: int, indent: str = "  ") -> str:
 
 
 def fit_examples(text: str, width: int) -> str:
-    """The text with its indented examples fitted into ``width``: comments move to the left, else to a line of their
-    own; a longer command is continued with a backslash."""
-    lines = text.split("\n")
-    if all(len(line) <= width for line in lines if line.startswith("  ")):
-        return text
-    split = {i: [line.strip(), ""] for i, line in enumerate(lines) if line.startswith("  ")}
-    for i, (line, _) in split.items():
-        command, gap, comment = line.partition("   ")
-        if gap or "  " in line:
-            command, _, comment = line.partition("  ")
-            split[i] = [command, comment.strip()]
-    column = max((len(command) for command, comment in split.values() if comment), default=0) + 5
-    fits = all(column + len(comment) <= width for _, comment in split.values())
-    for i, (command, comment) in split.items():
-        if comment and fits:
-            lines[i] = f"  {command}".ljust(column) + comment
-        else:
-            lines[i] = (
-                "  "
-                + folded_command(command, width - 2, "    ")
-                + (f"\n      {comment}" if comment else "")
-            )
-    return "\n".join(lines)
+    """The text with each indented example fitted into ``width``: its comment moves to the next line, and a command that
+    is still too long is continued with a backslash."""
+    return "\n".join(
+        _fitted(line, width) if line.startswith("  ") and len(line) > width else line
+        for line in text.split("\n")
+    )
+
+
+def _fitted(line: str, width: int) -> str:
+    command, _, comment = line.strip().partition("  ")
+    fitted = "  " + folded_command(command, width - 2, "    ")
+    return f"{fitted}\n      {comment.strip()}" if comment else fitted

@@ -27,7 +27,7 @@ from mpctl.experiment.prompt_files import Prompt, conversations_of, text_of
 from mpctl.experiment.variants import Variant
 from mpctl.json_types import Json
 from mpctl.records import Record, encode, form
-from mpctl.stats.sequential import FEWEST, FIRST_LOOK, MOST_LOOKS
+from mpctl.stats.sequential import FEWEST, FIRST_LOOK
 
 OPEN_LIMIT = 256  # most requests in flight in an open loop; time held back by it counts as waiting
 WARM_UP = 2  # prompts of a class that warm an arm up and are not measured
@@ -280,15 +280,9 @@ class Workload(Record):
     def in_single_prompts(self) -> Workload:
         """The same prompts in blocks of one, where the only cell has blocks of two for one request in flight; the
         workload elsewhere."""
-        cell, repeats = self.cells[0], _FILL * self.repeats
-        if (
-            len(self.cells) > 1
-            or self.rates
-            or self.requests_of(cell) != _FILL
-            or repeats > MOST_LOOKS
-        ):
+        if len(self.cells) > 1 or self.rates or self.requests_of(self.cells[0]) != _FILL:
             return self
-        return replace(self, single=True, repeats=repeats)
+        return replace(self, single=True, repeats=_FILL * self.repeats)
 
     def traffic_of(self, cell: Cell) -> Traffic:
         """The class whose prompts the cell sends."""

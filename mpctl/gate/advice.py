@@ -36,7 +36,7 @@ def more_to_decide(analysis: Analysis, verdict: Verdict) -> MoreData | None:
         max(math.ceil(needed * c.round_requests) for needed, c in slowest),
         math.fsum(needed * c.round_seconds for needed, c in slowest),
         max(
-            math.ceil((c.rounds + math.ceil(needed)) / (2 if c.round_requests == 1 else 1))
+            math.ceil((c.rounds + needed) / (2 if c.round_requests == 1 else 1))
             for needed, c in slowest
         ),
     )

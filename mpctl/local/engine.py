@@ -35,7 +35,7 @@ DEFAULT_ENV = {
 }
 # With --enforce-eager vLLM 0.32 still compiles how it ranks tokens, at the first request for log probabilities: 6 s on
 # two cores, while every other request waits.
-_EAGER, _EAGER_ENV = "enforce-eager", {"TORCHDYNAMO_DISABLE": "1"}
+_EAGER_ENV = {"TORCHDYNAMO_DISABLE": "1"}
 SECRET_ARGUMENTS = "MPCTL_SECRET_ARGUMENTS"  # a JSON list; in_engine/serve.py appends it
 _API_KEY = "VLLM_API_KEY"
 
@@ -131,7 +131,7 @@ def engine_environment(
 ) -> dict[str, str]:
     """The caller's environment, our defaults, the manifest's literal values; a value from a Secret keeps the caller's
     own. ``fault``: arguments of a drill, which go where secret ones do: the command line stays the manifest's."""
-    eager = _EAGER_ENV if service.command.has(_EAGER) else {}
+    eager = _EAGER_ENV if service.command.has("enforce-eager") else {}
     chosen = with_loopback(
         {**DEFAULT_ENV, **eager, **inherited, **{k: v for k, v in service.env if v is not None}}
     )

@@ -93,7 +93,7 @@ def large_gain(records: MeasurementRecords) -> float | None:
     """The candidate's time for an untimed request over the baseline's, where it is so much shorter that rounds of one
     prompt will decide; None elsewhere, and where rounds cannot have one."""
     workload = records.workload
-    changes = [c for kind in workload.traffic for c in _changes(records, kind.name)]
+    changes = _changes(records, workload.traffic[0].name)
     if not changes or workload.in_single_prompts() is workload:
         return None
     ratio = math.exp(statistics.fmean(changes))

@@ -8,7 +8,6 @@ from mpctl.app.operate.outcome import OperationOutcome, write_report
 from mpctl.cli.context import CliContext, Conclusion
 from mpctl.cli.figures import comparison_tables, ratios_text, rules_table
 from mpctl.cli.printer import columns, paragraph
-from mpctl.errors import MpctlError
 from mpctl.report import deciding, operation_record, plan_record
 from mpctl.report.values import Deciding
 from mpctl.rollout.operation import Ending
@@ -76,8 +75,7 @@ def _note_report(context: CliContext, outcome: OperationOutcome) -> None:
     try:
         path = write_report(outcome)
     except Exception as error:  # noqa: BLE001  a defect in a report is no failure of what was done, either
-        why = str(error) if isinstance(error, MpctlError | OSError) else repr(error)
-        context.terminal.warn(f"no report was written: {why}")
+        context.terminal.warn(f"no report was written: {type(error).__name__}: {error}")
         return
     if path is not None:
         page = outcome.command("report", "--open")

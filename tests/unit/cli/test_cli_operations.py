@@ -412,7 +412,7 @@ def test_a_defect_of_the_report_does_not_end_a_promoted_rollout_as_failed(roll_o
     monkeypatch.setattr("mpctl.cli.operate.outcome.write_report", broken)
     done = roll_out()
     assert done.code == 0
-    assert "warning: no report was written: KeyError('figure')" in done.err
+    assert "warning: no report was written: KeyError: 'figure'" in done.err
 
 
 @pytest.mark.needs("local")

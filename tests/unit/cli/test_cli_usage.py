@@ -62,11 +62,15 @@ CASES = [
         "--output: 'jsn' is not one of table, wide, json, yaml, name; did you mean json",
         "run 'mpctl status --help' for the options",
     ),
-    (["help", "exit-code"], "help on exit-code not found", "did you mean exit-codes"),
+    (
+        ["help", "exit-code"],
+        "unknown command mpctl exit-code",
+        "run 'mpctl --help' to list commands",
+    ),
     (
         ["help", "local", "upp"],
-        "help on local upp not found",
-        "did you mean up",
+        "unknown command mpctl local upp",
+        "did you mean mpctl local up",
     ),
     (
         ["completion", "bsh"],
