@@ -24,7 +24,7 @@ _MAX_TOKENS = 32  # of an answer, at most
 _MOST_REQUESTS = 200  # to an arm, if some of them fail
 _LEVEL = 40  # last requests that show whether an arm still warms up
 _TREND = 0.05  # significance level of that test
-_LARGE = 0.8  # of the baseline's time: from here on, blocks of one prompt decide sooner
+_LARGE = 0.9  # of the baseline's time: from here on, blocks of one prompt probably decide sooner
 
 
 def send_bursts(engines: ArmEngines, arms: tuple[str, ...]) -> None:

@@ -563,7 +563,8 @@ def quick(memory, ratio):
     ("ratio", "changes", "size"),
     [
         (0.7, {}, 1),
-        (0.9, {}, 2),
+        (0.89, {}, 1),
+        (0.95, {}, 2),
         (0.7, {"requests": 4}, 4),
         (0.7, {"concurrency": (2,)}, 4),
     ],
