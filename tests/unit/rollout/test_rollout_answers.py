@@ -54,7 +54,7 @@ def test_both_arms_answer_before_the_candidate_is_measured(strategy):
     memory = MemoryWorld(FASTER)
     done = rollout(memory, strategy)
     requests = count(memory, done)
-    assert memory.meter.asked == [(BASELINE_TEXT, requests, 16), (CANDIDATE_TEXT, requests, 16)]
+    assert memory.meter.asked == [(BASELINE_TEXT, requests, 24), (CANDIDATE_TEXT, requests, 24)]
     answered = done.result("answers", AnswersResult)
     assert (answered.requests, answered.level, answered.verdict) == (requests, Level.IDS, None)
     steps = list(done.done)
@@ -218,7 +218,7 @@ def test_sampled_requests_are_asked_again_while_the_e_value_hints_at_a_fault(mon
         "seed" not in ask.body for ask in sampled
     )  # with a seed the answer would be the same
     assert again == len(sampled) - 1
-    assert memory.meter.asked[2:] == [(BASELINE_TEXT, again, 16), (CANDIDATE_TEXT, again, 16)] * 2
+    assert memory.meter.asked[2:] == [(BASELINE_TEXT, again, 24), (CANDIDATE_TEXT, again, 24)] * 2
     assert done.ending is Ending.PROMOTED
 
 
@@ -233,7 +233,7 @@ def test_arms_that_take_turns_answer_in_turns():
     assert memory.meter.asked[-1] == (
         CANDIDATE_TEXT,
         SENTINELS,
-        16,
+        24,
     )  # started again for its promotion
     assert done.ending is Ending.PROMOTED
 
@@ -351,4 +351,4 @@ def test_pods_that_replace_the_measured_ones_must_answer_alike(wrong, endings):
 def test_a_suspect_is_sent_again_alone_and_at_the_concurrency_of_the_pass():
     memory = MemoryWorld(WRONG)
     rollout(memory, Strategy.SIDE_BY_SIDE)
-    assert [row[1:] for row in memory.meter.asked[2:]] == [(5, 1), (20, 16)] * 2
+    assert [row[1:] for row in memory.meter.asked[2:]] == [(5, 1), (25, 24)] * 2
