@@ -24,8 +24,8 @@ for arguments in (["--prompt-seed", "3"], []):
         os.environ["MPCTL_PROMPT_SEED"] = "5"
 run("mpctl", ["bench", "run", "--help-all"])
 """
-ROW = """_FORMATS: dict[str, Format] = {
-    "shout": Format(lambda r: " ".join(r.names()).upper(), "for the hard of hearing"),
+ROW = """_FORMATS: dict[str, Callable[[Result], str]] = {
+    "shout": lambda result: " ".join(result.names()).upper(),
 """
 
 
@@ -43,7 +43,7 @@ def test_an_option_takes_one_declaration(tmp_path):
 
 def test_an_output_format_takes_one_row(tmp_path):
     copy = PackageCopy(tmp_path)
-    copy.edit("cli/printer.py", "_FORMATS: dict[str, Format] = {\n", ROW)
+    copy.edit("cli/printer.py", "_FORMATS: dict[str, Callable[[Result], str]] = {\n", ROW)
     program = "from mpctl.cli.root import run; run('mpctl', ['version', '-o', 'shout'])"
     assert copy.run(program) == "MPCTL PYTHON SCHEMA VLLM\n"
     assert copy.touched == {"cli/printer.py"}
