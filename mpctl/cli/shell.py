@@ -147,9 +147,7 @@ def version(context: CliContext, /) -> None:
         "Version",
         record=lambda: versions,
         names=lambda: versions,
-        table=lambda _wide: columns(
-            [["COMPONENT", "VERSION"], *([k, v] for k, v in versions.items())]
-        ),
+        table=lambda _wide: columns([["COMPONENT", "VERSION"], *map(list, versions.items())]),
     )
 
 

@@ -229,10 +229,16 @@ class Workload(Record):
             return 1
         if self.variants:
             return max(
-                _alone(self.requests, cell) // self.variants,
+                self._alone(cell) // self.variants,
                 cell.concurrency if cell.rate is None else 1,
             )
-        return _alone(self.requests, cell)
+        return self._alone(cell)
+
+    def _alone(self, cell: Cell) -> int:
+        """Prompts in a block of a class that shares its rounds with no variant."""
+        return (
+            self.requests if cell.rate is not None else max(self.requests, _FILL * cell.concurrency)
+        )
 
     @property
     def variants(self) -> int:
@@ -252,7 +258,7 @@ class Workload(Record):
     @property
     def default_rounds(self) -> int:
         """Rounds that send 96 prompts, at most 48 and at least 12; fewer where there are fewer prompts."""
-        largest = max(_alone(self.requests, cell) for cell in self.cells)
+        largest = max(self._alone(cell) for cell in self.cells)
         wanted = max(min(_MOST_ROUNDS, _PROMPTS // largest), _FEWEST_ROUNDS)
         if self.variants:
             per_round = self.variants * max(map(self.requests_of, self.cells))
@@ -368,11 +374,6 @@ def prompts_for(concurrency: int) -> int:
     """Return the distinct prompts of a class that a measurement with so many requests at once needs for its first
     interim analysis."""
     return WARM_UP + FIRST_LOOK * _FILL * concurrency
-
-
-def _alone(requests: int, cell: Cell) -> int:
-    """Prompts in a block of a class that shares its rounds with no variant."""
-    return requests if cell.rate is not None else max(requests, _FILL * cell.concurrency)
 
 
 def _at_least(name: str, value: int, low: int) -> None:

@@ -35,9 +35,8 @@ def more_to_decide(analysis: Analysis, verdict: Verdict) -> MoreData | None:
     return MoreData(
         max(math.ceil(needed * c.round_requests) for needed, c in slowest),
         math.fsum(needed * c.round_seconds for needed, c in slowest),
-        max(
-            math.ceil((c.rounds + needed) / (2 if c.round_requests == 1 else 1))
-            for needed, c in slowest
+        math.ceil(
+            max(c.rounds + needed for needed, c in slowest) / (1 + analysis.in_single_prompts)
         ),
     )
 

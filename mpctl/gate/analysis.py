@@ -509,6 +509,11 @@ class Analysis:
         )
 
     @property
+    def in_single_prompts(self) -> bool:
+        """True when rounds of one prompt were chosen: no plan of a single class has so few for a closed loop."""
+        return [(c.cell.rate, c.round_requests) for c in self.cells] == [(None, 1)]
+
+    @property
     def shared(self) -> bool:
         """True when classes are variants, which share the prompts of a round."""
         return any(known.variant and known.variant.parts > 1 for known in self.run.prompts.values())

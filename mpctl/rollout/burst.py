@@ -66,11 +66,8 @@ def _missing_requests(
         names = (kind.name, *records.other_variants(kind.name))
         count += sum(len(records.replies(arms[-1], name)) for name in names)
     limit = records.policy.max_failed_excess
-    missing = (
-        more_to_pass(burst.newly_failed, burst.newly_answered, count, limit, failing=False) or 0
-    ) - 1
-    if len(arms) > 1:
-        missing = max(missing, _CONCURRENCY + _LEVEL - sent)
+    unproved = more_to_pass(burst.newly_failed, burst.newly_answered, count, limit, failing=False)
+    missing = max((unproved or 0) - 1, _CONCURRENCY + _LEVEL - sent)
     # While one arm still becomes faster than the other over the last untimed requests, more are needed. Requests in
     # flight at the same time share the machine's state, so their mean counts once; the first begin all at once.
     last = _changes(records, kind.name)[_CONCURRENCY:][-_LEVEL:]
@@ -85,8 +82,10 @@ def _missing_requests(
 
 def _changes(records: MeasurementRecords, traffic: str) -> list[float]:
     """The logarithms of the candidate's times over the baseline's, of the untimed requests that both answered."""
-    replies = (records.replies(arm, traffic) for arm in (BASELINE, CANDIDATE))
-    return [math.log(cand / base) for base, cand in times_of_both(zip(*replies, strict=False))]
+    pairs = zip(
+        records.replies(BASELINE, traffic), records.replies(CANDIDATE, traffic), strict=False
+    )
+    return [math.log(cand / base) for base, cand in times_of_both(pairs)]
 
 
 def large_gain(records: MeasurementRecords) -> float | None:

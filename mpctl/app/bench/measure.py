@@ -123,7 +123,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
             ended = _measurement_of(records, arms, console).measure(arms.names)
         run = records.as_chosen().run()
         write_run(file, run)
-        analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=run.planned)
+        analysis, verdict = judge_run(run, policy, rounds=ended.rounds)
         compared = verdict if CANDIDATE in arms.names else None
         outcome = {"outcome": compared.outcome.value} if compared else {}
         store.save(
@@ -165,10 +165,9 @@ def _open_records(
         opened = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "who": who()}
         store.save(run_id, "opened", opened)
     created, opened_by = str(opened["at"]), str(opened["who"])
-    records = MeasurementRecords(
+    return MeasurementRecords(
         run_id, created, opened_by, workload, policy, store, earlier=earlier
-    )
-    return records.as_chosen()
+    ).as_chosen()
 
 
 def _measurement_of(records: MeasurementRecords, arms: Arms, console: Console) -> Measurement:

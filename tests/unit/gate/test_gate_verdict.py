@@ -169,13 +169,26 @@ def test_several_cells_round_trip_and_need_what_the_undecided_one_needs():
     assert decode(Verdict, json.loads(json.dumps(encode(crossed), allow_nan=False))) == crossed
 
 
-@pytest.mark.parametrize(("prompts", "share"), [(1, 2), (2, 1)])
-def test_a_measurement_in_rounds_of_one_prompt_names_rounds_of_two(prompts, share):
+@pytest.mark.parametrize(
+    ("prompts", "cells", "share"),
+    [
+        (1, (Cell("chat", 1),), 2),
+        (2, (Cell("chat", 1),), 1),
+        (1, (Cell("chat", 1), Cell("thinking", 1)), 1),  # as variants are planned
+    ],
+)
+def test_a_measurement_that_went_on_in_rounds_of_one_prompt_names_rounds_of_two(
+    prompts, cells, share
+):
     """The next one is planned with two, and goes on with one again where its untimed requests say so."""
     both = rounds(Truth(tpot=0.9, prompts=prompts, accepted=0.6), 20, 1)
-    analysis = Analysis.of([block for pair in both for block in pair], ALIKE)
+    blocks = [replace(block, cell=cell) for pair in both for block in pair for cell in cells]
+    policy = replace(ALIKE, max_repeated=1.0)
+    analysis = Analysis.of(blocks, policy)
     more = more_to_decide(analysis, assess(analysis))
     assert more.repeats == math.ceil((20 + more.requests / prompts) / share)
+    at_a_rate = [replace(block, cell=Cell("chat", 64, 0.0, 4.0)) for block in blocks]
+    assert not Analysis.of(at_a_rate, policy).in_single_prompts
 
 
 def test_more_cells_make_rejecting_harder_not_promoting():
