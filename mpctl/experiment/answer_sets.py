@@ -284,7 +284,7 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
         ),
         *(Ask("language", {"messages": _said(text)}, size.copied) for text in _TABLES["languages"]),
     ]
-    prompts = [prompt for kind in workload.traffic for prompt in kind.prompts]
+    prompts = workload.prompts
     measured = set(prompts).difference(workload.spare_prompts(len(prompts)))
     sentinels = zip(sentinels_of(hot_prefix(prompts)), _sentinel_texts(), strict=True)
     kinds = [

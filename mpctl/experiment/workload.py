@@ -309,6 +309,16 @@ class Workload(Record):
         return kind.prompts
 
     @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """Those of every class, as far as they are at hand."""
+        return tuple(prompt for kind in self.traffic for prompt in kind.prompts)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digest of each class's prompts, by its name."""
+        return {kind.name: kind.digest() for kind in self.traffic}
+
+    @property
     def missing(self) -> tuple[str, ...]:
         """Names of the classes whose prompts are not at hand; in place of variants, of what they are variants of."""
         absent = (

@@ -49,8 +49,8 @@ def sequence(plan, *, replaces_pods):
     )
 
 
-rollout_place.read_users = lambda session, window_s, asked: UserLoad(
-    0.0, 1, seen=False, window_s=window_s
+rollout_place.read_users = lambda session, known, wanted: UserLoad(
+    0.0, 1, seen=False, window_s=known.request.traffic.users_window_s
 )
 reader.UNSCHEDULABLE_S = 10.0  # no node is about to join the test cluster
 KubernetesStore.append = append_and_die

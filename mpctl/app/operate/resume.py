@@ -54,9 +54,7 @@ def _remembered_prompts(session: Session, operation: Operation) -> dict[str, tup
     if plan.kind is not Kind.ROLLOUT or not plan.workload or verdict_of(operation):
         return {}
     workload = stored_workload(session.store, operation)
-    recorded = (
-        {} if workload is None else {traffic.name: traffic.digest() for traffic in workload.traffic}
-    )
+    recorded = {} if workload is None else workload.digests
     reread: dict[str, tuple[Prompt, ...]] = {}
     for traffic, file in remembered_classes(plan.workload):
         if recorded.get(traffic.name) == traffic.digest():

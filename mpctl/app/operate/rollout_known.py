@@ -12,7 +12,7 @@ from mpctl.app.change.check import Load
 from mpctl.app.files import read_policy
 from mpctl.app.planned_workload import read_workload_with_notes
 from mpctl.app.requests import RolloutRequest
-from mpctl.app.session.base import Session, choose_load_place
+from mpctl.app.session.base import EngineCounters, Session, choose_load_place
 from mpctl.errors import Conflict
 from mpctl.experiment.answer_sets import FULL, QUICK
 from mpctl.experiment.prompt_files import CONVERSATIONS, asks_for_more_than_a_text
@@ -34,13 +34,15 @@ _PARSERS = ("--tool-call-parser", "--reasoning-parser")
 
 @dataclass(frozen=True)
 class Known:
-    """A rollout before anything is asked of its users, or of the platform's capacity."""
+    """A rollout before the platform's capacity is asked, and its users are told by a second reading of the engines."""
 
     request: RolloutRequest
     change: Change
     measured_load: Load  # for which the change was checked
     workload: Workload
     policy: Policy
+    first_reading: EngineCounters  # before the checks, whose time counts
+    read_at: float  # Unix time of that
     load_place: str  # where the load client runs: job or local
     fidelity: str  # the pass of answers before speed
     fidelity_reason: str = ""  # why the pass is full although the request names none
@@ -55,7 +57,7 @@ class Known:
 
 
 def read_known(session: Session, request: RolloutRequest) -> Known:
-    """Read the files of the request and the ledger, and prepare the change.
+    """Read the ledger, the engines' counters and the files of the request, and prepare the change.
 
     Raises:
         InputError: the request cannot be used.
@@ -64,13 +66,14 @@ def read_known(session: Session, request: RolloutRequest) -> Known:
     """
     entries = session.store.entries()
     unfinished = unfinished_operation(entries)
-    request = with_users_prompts(session, request, unfinished)
+    read_at = session.clock.now().timestamp()
+    first_reading = session.counters()
+    request = with_users_prompts(session, request, unfinished, first_reading)
     workload = read_workload_with_notes(
         session.console, request.measurement, request.speculation.accepted
     )
     request = _with_best_method(session, request, workload, unfinished)
-    prompts = tuple(prompt for kind in workload.traffic for prompt in kind.prompts)
-    measured_load = Load(workload.most, max(workload.temperatures), prompts)
+    measured_load = Load(workload.most, max(workload.temperatures), workload.prompts)
     change = prepare(session, request.speculation, measured_load)
     load_place = choose_load_place(
         request.measurement.load, session.platform.name, unfinished=unfinished
@@ -82,6 +85,8 @@ def read_known(session: Session, request: RolloutRequest) -> Known:
         measured_load,
         workload,
         _policy(request, change),
+        first_reading,
+        read_at,
         load_place,
         request.fidelity or QUICK,
         earlier=_earlier(session, change, workload, entries),
@@ -119,11 +124,10 @@ def _earlier(session: Session, change: Change, workload: Workload, entries: Iter
     """Number of rollouts from the same manifest to the same one whose analyses of the same prompts could have
     decided and did not promote."""
     pair = (Manifest.of(change.old_text), Manifest.of(change.new_text))
-    prompts = {kind.name: kind.digest() for kind in workload.traffic}
 
     def same_prompts(operation: Operation) -> bool:
         stored = stored_workload(session.store, operation)
-        return stored is None or {kind.name: kind.digest() for kind in stored.traffic} == prompts
+        return stored is None or stored.digests == workload.digests
 
     def could_decide(operation: Operation) -> bool:
         rules = verdict.rules if (verdict := verdict_of(operation)) else ()
@@ -150,9 +154,7 @@ def _known_risks(change: Change, workload: Workload) -> str:
     rows = [f.id for f in change.findings if f.id.startswith(PREFIX) and f.severity != "note"]
     risks = {
         "requests bring tools or several turns": any(
-            asks_for_more_than_a_text(prompt)
-            for kind in workload.traffic
-            for prompt in kind.prompts
+            map(asks_for_more_than_a_text, workload.prompts)
         ),
         "the model is a hybrid": facts is not None
         and facts.shape is not None
@@ -164,7 +166,10 @@ def _known_risks(change: Change, workload: Workload) -> str:
 
 
 def with_users_prompts(
-    session: Session, request: RolloutRequest, unfinished: Operation | None
+    session: Session,
+    request: RolloutRequest,
+    unfinished: Operation | None,
+    reading: EngineCounters,
 ) -> RolloutRequest:
     """The request with conversations where it names no prompts, the method drafts from hidden states, which may cost
     hits of the prefix cache, and the service's users have many. An unfinished rollout has chosen already."""
@@ -172,9 +177,9 @@ def with_users_prompts(
     named = measurement.prompts or measurement.warm is not None or measurement.asks_for_variants
     if named or method is None or not method.prompt_states:
         return request
-    stored = _begun_workload(session, unfinished)
+    stored = stored_workload(session.store, unfinished)
     if stored is None:
-        share = session.counters().prefix_hit_share or 0.0
+        share = reading.prefix_hit_share or 0.0
         if share <= _MANY_HITS:
             return request
         session.console.note(
@@ -217,7 +222,7 @@ def _with_variants(
     measurement = request.measurement
     if not measurement.asks_for_variants:
         return workload
-    stored = _begun_workload(session, unfinished)
+    stored = stored_workload(session.store, unfinished)
     if stored is not None and stored.variants:
         return stored.with_prompts({kind.name: kind.prompts for kind in workload.traffic}.get)
     with session.context() as context:
@@ -227,7 +232,3 @@ def _with_variants(
             workload, measurement, [live.endpoint], session.service().command
         )
         return divided
-
-
-def _begun_workload(session: Session, unfinished: Operation | None) -> Workload | None:
-    return None if unfinished is None else stored_workload(session.store, unfinished)

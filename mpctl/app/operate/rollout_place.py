@@ -10,7 +10,7 @@ from datetime import datetime
 from mpctl.app.bench.recorded import finished_runs
 from mpctl.app.operate.rollout_known import AUTO, Known
 from mpctl.app.requests import TrafficRequest
-from mpctl.app.session.base import Session
+from mpctl.app.session.base import EngineCounters, Session
 from mpctl.errors import InputError, NotPermitted, Refused
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.run import Run
@@ -97,7 +97,7 @@ def available_place(session: Session, known: Known, requested: Place) -> Place:
     """
     traffic = known.request.traffic
     wishes = _wishes(traffic, known.policy)
-    users = read_users(session, traffic.users_window_s, wishes.placement)
+    users = read_users(session, known, wishes.placement)
     _require_limits(known.policy, users)
     try:
         place = place_on_platform(session, known, requested, users)
@@ -321,27 +321,31 @@ def _room(
     )
 
 
-def read_users(session: Session, window_s: float, wanted: Placement | None) -> UserLoad:
-    """Read the counters of every serving engine twice.
+def read_users(session: Session, known: Known, wanted: Placement | None) -> UserLoad:
+    """Read the counters of every serving engine a second time, when the window has passed since the first.
 
     Raises:
         Refused: an engine cannot be read, so its users would not be seen; not where a copy is asked for.
     """
-    first = _counters(session, wanted)
-    clock = session.clock
-    now = clock.now().timestamp()
-    earlier = earlier_rate(first, now, _sent(session, first))
+    window_s, read_at = known.request.traffic.users_window_s, known.read_at
+    first = _engines(session, known.first_reading, wanted)
+    earlier = earlier_rate(first, read_at, _sent(session, first))
     if earlier:
         window_s = min(window_s, _WINDOW_S)
-    engines = "1 serving engine" if len(first) == 1 else f"{len(first)} serving engines"
-    session.console.step("users", f"two readings of {engines}, {window_s:.0f} s apart")
-    clock.sleep(window_s)
-    load = user_load(first, _counters(session, wanted), window_s, earlier)
-    return replace(load, age_s=now - (oldest_start(first) or now))
+    passed_s = session.clock.now().timestamp() - read_at
+    window_s = max(window_s, passed_s)
+    session.console.step(
+        "users", f"serving engines: {len(first)}, read twice, {window_s:.0f} s apart"
+    )
+    session.clock.sleep(window_s - passed_s)
+    second = _engines(session, session.counters(), wanted)
+    load = user_load(first, second, window_s, earlier)
+    return replace(load, age_s=read_at - (oldest_start(first) or read_at))
 
 
-def _counters(session: Session, wanted: Placement | None) -> Mapping[str, Counters]:
-    read = session.counters()
+def _engines(
+    session: Session, read: EngineCounters, wanted: Placement | None
+) -> Mapping[str, Counters]:
     if read.failed and (wanted is None or not wanted.copies_baseline):
         name, why = next(iter(read.failed.items()))
         raise Refused(

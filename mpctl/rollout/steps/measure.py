@@ -76,10 +76,7 @@ def engines_of(
         try:
             return measured_engine(context, *arms[name], name=f"the {name}")
         except MpctlError as error:  # the last lines of an engine's log may quote what was sent
-            conceal(
-                error,
-                (text_of(prompt) for kind in records.workload.traffic for prompt in kind.prompts),
-            )
+            conceal(error, map(text_of, records.workload.prompts))
             raise
 
     return ArmEngines(records, context.meter, context.progress, engine_of)
@@ -138,8 +135,10 @@ def workload_of(context: Context, operation: Operation) -> Workload:
     return workload.with_prompts(context.prompts_of)
 
 
-def stored_workload(store: Store, operation: Operation) -> Workload | None:
-    """The workload that an operation's plan names; None where it has none, or it is gone."""
+def stored_workload(store: Store, operation: Operation | None) -> Workload | None:
+    """The workload that an operation's plan names; None where it has none, it is gone, or there is no operation."""
+    if operation is None:
+        return None
     return load_record(store, operation.plan.workload, "workload", Workload.from_record)
 
 

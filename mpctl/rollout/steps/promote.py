@@ -207,7 +207,7 @@ def _keep_sentinels(
     context: Context, operation: Operation, workload: Workload, check: AnswerCheck
 ) -> None:
     """Record which answers of the baseline no rounding changes. Without them the watch asks the service itself."""
-    prefix = hot_prefix(prompt for kind in workload.traffic for prompt in kind.prompts)
+    prefix = hot_prefix(workload.prompts)
     settled = {
         ask.digest: digest
         for ask in sentinels_of(prefix)

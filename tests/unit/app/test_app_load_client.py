@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+from world import MemoryClock
 
 from mpctl.app.change import Change
 from mpctl.app.change.check import PreflightResult
@@ -12,7 +13,7 @@ from mpctl.app.change.resolve import Selection
 from mpctl.app.operate import rollout, rollout_known
 from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
-from mpctl.app.session.base import choose_load_place
+from mpctl.app.session.base import EngineCounters, choose_load_place
 from mpctl.cli.main import run
 from mpctl.errors import InputError
 from mpctl.methods import Spec
@@ -77,6 +78,8 @@ def test_an_automatic_rollback_continues_with_the_load_client_that_was_asked_for
             note=lambda text: None, warn=lambda text: None, confirm=lambda text: None, verbose=0
         ),
         holder=lambda: None,
+        clock=MemoryClock(),
+        counters=lambda: EngineCounters({}, {}, 1),
         store=SimpleNamespace(
             entries=lambda: (back,), revisions=lambda: RECORDED, lease=lambda purpose: nullcontext()
         ),

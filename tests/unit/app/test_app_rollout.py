@@ -53,7 +53,7 @@ def spoken(session, spec, hits, **measurement):
     request = RolloutRequest(
         SpeculationRequest(spec, draft="head"), MeasurementRequest(**measurement)
     )
-    made = rollout_known.with_users_prompts(session, request, None)
+    made = rollout_known.with_users_prompts(session, request, None, session.counters())
     return made.measurement.prompts
 
 

@@ -10,6 +10,7 @@ from mpctl.app.change.check import Load, PreflightResult
 from mpctl.app.change.resolve import Checkpoint, Selection, UnchangedService
 from mpctl.app.operate import rollback, rollout_known, rollout_place, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
+from mpctl.app.session.base import EngineCounters
 from mpctl.errors import InputError, Refused
 from mpctl.experiment.answer_sets import FULL, QUICK
 from mpctl.experiment.prompt_files import Chat
@@ -72,6 +73,7 @@ CHANGE = Change(
     None,
     Selection(None, {}),
 )
+NO_COUNTERS = EngineCounters({}, {}, 1)
 WORKLOAD = SimpleNamespace(digest=lambda: "0" * 64)
 
 
@@ -90,7 +92,9 @@ def fitted(
 ):
     wanted = TrafficRequest(**(traffic or {}), keep_baseline=keep_baseline)
     request = RolloutRequest(SpeculationRequest("ngram"), traffic=wanted)
-    known = rollout_known.Known(request, CHANGE, Load(), WORKLOAD, Policy(), "local", QUICK)
+    known = rollout_known.Known(
+        request, CHANGE, Load(), WORKLOAD, Policy(), NO_COUNTERS, 0.0, "local", QUICK
+    )
     place = rollout_place.place_on_platform(
         one, known, rollout_place.Place(WORKLOAD, strategy, downtime), users
     )
@@ -141,7 +145,9 @@ def test_answers_are_compared_in_full_where_they_are_known_to_break(
         traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0
     )
     known = rollout_known.with_fidelity(
-        rollout_known.Known(request, change, Load(), workload, Policy(), "local", QUICK)
+        rollout_known.Known(
+            request, change, Load(), workload, Policy(), NO_COUNTERS, 0.0, "local", QUICK
+        )
     )
     assert known.fidelity == fidelity
     assert known.fidelity_reason == (

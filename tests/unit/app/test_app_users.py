@@ -45,6 +45,8 @@ class Busy(MemorySession):
         engine = disk.engines.get(disk.routed)
         if engine is None or len(self.memory.trail) < self.first:
             return
+        if where != "users" and not disk.ledger:
+            return  # no time passes while the request is checked
         old = engine.counters
         grown = replace(
             old,
