@@ -18,7 +18,7 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.block import LoadResult
 from mpctl.experiment.run import Calibration
 
-_FILLED_S = 1.0
+_FILLED_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def saturation(calibration: Calibration | None, result: LoadResult) -> str:
 
 
 def requests_for(concurrency: int, pace: Pace) -> int:
-    """Return the number of requests that fill about a second: at most 400, but at least eight per request in
+    """Return the number of requests that fill about half a second: at most 400, but at least eight per request in
     flight."""
     return max(min(int(concurrency * _FILLED_S / pace.request_s), 400), 8 * concurrency)
 

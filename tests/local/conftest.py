@@ -13,6 +13,7 @@ import sys
 import tempfile
 import termios
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,9 @@ class Mpctl:
                     size = struct.pack("HHHH", 40, answer, 0, 0)
                     fcntl.ioctl(reader, termios.TIOCSWINSZ, size)
                 elif answer == "^C":
+                    # Between the question and input(), which then waits for a key, a signal is not noticed.
+                    while psutil.Process(process.pid).status() == psutil.STATUS_RUNNING:
+                        time.sleep(0.01)
                     process.send_signal(signal.SIGINT)
                 else:
                     os.write(reader, answer.encode())

@@ -118,8 +118,8 @@ def test_quantiles_are_ordered_and_never_negative(errors):
 
 
 def test_how_many_requests():
-    assert requests_for(1, PACE) == 25
-    assert requests_for(8, PACE) == 200
+    assert requests_for(1, PACE) == 12
+    assert requests_for(8, PACE) == 100
     assert requests_for(128, PACE) == 1024
 
 
