@@ -107,6 +107,7 @@ def test_medusa_heads_are_promoted_and_take_no_kv_cache(engine):
     assert ready.kv_pool_tokens == ready.baseline_kv_pool_tokens
 
 
+@pytest.mark.nightly  # tests/unit/rollout/test_rollout_match.py tries the step without a minute of both cores
 def test_a_head_of_random_weights_fails_the_warm_up(engine):
     """The engine loads, starts and serves; only the acceptance rate shows the mismatch."""
     before = engine.live_text()

@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
 
-from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.gate.policy import Policy
-from mpctl.gate.second_start import FEWEST_ROUNDS, StartGap, judge_start
-from tests.simulation.measurements import Truth, rounds
-
-PROMPTS = 96  # of the default plan
-
-
-def compared(truth: Truth, seed: int, *, machine: float = 1.0, paired: bool = False) -> StartGap:
-    """As the step looks after each round. ``machine``: factor of everything since it was measured."""
-    planned, policy = math.ceil(PROMPTS / truth.prompts), Policy()
-    both = list(rounds(truth, planned + 1, seed))
-    measured = [replace(block, arm=CANDIDATE) for block, _ in both[1:]]
-    served = [slower(block, machine) for _, block in both]
-    if paired:
-        again = list(rounds(replace(truth, tpot=machine), planned + 1, seed + 1_000))
-        measured += [block for block, _ in again[1:]]
-        served += [replace(block, arm=BASELINE) for _, block in again]
-    for look in range(FEWEST_ROUNDS, planned + 1):
-        gap = judge_start(measured, [b for b in served if b.repeat <= look], planned, policy)
-        if gap.slow or gap.close:
-            break
-    return gap
-
-
-def slower(block, factor):
-    samples = [
-        replace(s, ttft_ms=s.ttft_ms * factor, e2e_ms=s.e2e_ms * factor) for s in block.samples
-    ]
-    return replace(block, samples=tuple(samples))
+from mpctl.gate.second_start import judge_start
+from tests.simulation.measurements import Truth
+from tests.simulation.starts import compared
 
 
 def test_a_start_1_3_times_slower_is_named_and_an_equal_one_is_not():

@@ -338,7 +338,7 @@ def test_against_the_server_of_known_timing_every_request_and_token_is_counted(c
 
 def test_the_client_is_calibrated():
     calibration = HttpMeter(StreamClient(), "/").calibrate(4)
-    assert (calibration.concurrency, calibration.requests) == (4, 100)
+    assert (calibration.concurrency, calibration.requests) == (4, 50)
     assert calibration.chunks_per_s > 0
 
 
