@@ -132,7 +132,7 @@ def test_bench_calibrates_the_load_client_first(up):
     done = up("bench", *SMALL, "--repeats", "1", "--run", "calibrated.json")
     run = run_in(up, "calibrated.json")
     assert run.calibration is not None
-    assert run.calibration.requests == 25
+    assert run.calibration.requests == 12
     assert (
         f"adds {run.calibration.p50_ms:.1f} ms at p50, {run.calibration.p99_ms:.1f} ms at p99"
         in done.stderr
