@@ -25,6 +25,7 @@ from mpctl.manifest.text.list_items import (
     content_end,
     entry_end,
     eol_of,
+    has_key,
     line_end,
     line_start,
 )
@@ -266,7 +267,7 @@ def _value(value: object) -> str:
 def _add_list(editor: Editor, home: View, key: str, item: Json) -> None:
     """A list of one item under a new key: after the first short entry, so that nothing long is cut in two."""
     node = _mapping(home)
-    if any(name.value == key for name, _ in node.entries):
+    if has_key(home, key):
         raise home.error(f'"{key}" is empty', hint=f"remove the line: {key} has no value")
     if node.flow:
         end = node.entries[-1][1].end

@@ -88,7 +88,7 @@ STORAGE = ("storageUri", "storageUris")
 STAGED = ("volumes", "volumeMounts")
 
 
-def is_own_item(key: str, name: str, values: tuple[Any, ...]) -> bool:
+def is_own_item(key: str, values: tuple[Any, ...]) -> bool:
     """Return whether an item of list ``key`` is of the speculative setting, or a staged draft's volume or mount."""
     if key in ARGUMENTS:
         words = [word for value in values if value is not MISSING for word in _words(value)]
@@ -166,14 +166,14 @@ def differences(
         if not own:
             yield FieldChange(path or "the whole manifest", before, after)
         return
-    has_own = any(is_own_item(key, name, (value,)) for i in items for name, value in i.items())
+    has_own = any(is_own_item(key, (value,)) for item in items for value in item.values())
     if key not in ARGUMENTS and MISSING in (before, after) and not has_own and not own:
         yield FieldChange(path, before, after)
         return
     for name in dict.fromkeys([*items[0], *items[1]]):
         values = items[0].get(name, MISSING), items[1].get(name, MISSING)
         below = f"{path} {name}" if key in ARGUMENTS else f"{path}[{name}]"
-        if is_own_item(key, name, values):
+        if is_own_item(key, values):
             if own and meaning(values[0]) != meaning(values[1]):
                 yield FieldChange(below, *values)
         elif all(isinstance(value, dict) for value in values):

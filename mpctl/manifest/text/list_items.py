@@ -165,8 +165,7 @@ def add_key(text: str, root: Node, home: View, key: str, texts: Seq[str]) -> Cut
 
 
 def has_key(view: View, key: str) -> bool:
-    node = resolve(view.node)
-    return isinstance(node, Mapping) and any(name.value == key for name, _ in node.entries)
+    return any(name == key for name, _ in view.pairs())
 
 
 def _offset(text: str, root: Node) -> int:

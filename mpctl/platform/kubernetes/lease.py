@@ -368,7 +368,7 @@ class Lease:
                     )
                 dead = holder.heartbeat
             try:
-                body = self._body(name, purpose, lease or {}, acquired=True)
+                body = self._body(purpose, lease or {}, acquired=True)
                 write = self._client.create if lease is None else self._client.replace
                 self._written = write(LEASE, body)
                 return
@@ -388,8 +388,6 @@ class Lease:
     def _is_dead(self, holder: Holder) -> bool:
         """Return whether the holder's process is gone, or its heartbeat stays the same for ``DURATION_S`` of our own
         clock."""
-        if process_is_gone(holder.process):
-            return True
         while True:
             present = self.read()
             if present is None:
@@ -406,11 +404,11 @@ class Lease:
             self._read = holder.heartbeat, self._elapsed()
         return process_is_gone(holder.process) or self._elapsed() - self._read[1] >= DURATION_S
 
-    def _body(self, name: str, purpose: str, present: Json, *, acquired: bool) -> Json:
+    def _body(self, purpose: str, present: Json, *, acquired: bool) -> Json:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         metadata: Json = {
             **mapping_at(present, "metadata"),
-            "name": name,
+            "name": self._name,
             "namespace": self._namespace,
             "labels": labels(self._service, "lease"),
             "annotations": {
@@ -462,7 +460,7 @@ class Lease:
             lease = self._require_ours(lease)
             try:
                 self._written = self._client.replace(
-                    LEASE, self._body(name, purpose, lease, acquired=False)
+                    LEASE, self._body(purpose, lease, acquired=False)
                 )
                 self._beaten, self._confirmed = begun, answered
                 return

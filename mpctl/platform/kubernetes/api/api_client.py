@@ -365,16 +365,9 @@ class Client:
             "dryRun": ["All"] if dry_run else [],
         }
         query = {"dryRun": "All"} if dry_run else {}
-        # A delete that happened is answered with 404 the second time, so it can be repeated.
         self._retry_unknown(
             lambda: self._write(
-                call,
-                "DELETE",
-                kind.path(namespace, name),
-                query,
-                body,
-                "application/json",
-                gone_is_done=True,
+                call, "DELETE", kind.path(namespace, name), query, body, "application/json"
             )
         )
 
@@ -410,8 +403,6 @@ class Client:
         query: Mapping[str, str],
         body: Json,
         content_type: str,
-        *,
-        gone_is_done: bool = False,
     ) -> Json:
         is_dry_run = "dryRun" in query
         for pause in (*_PAUSES_S, None):
@@ -429,7 +420,7 @@ class Client:
                     f"{call.target}: {reason} to {call.verb}; the outcome is unknown",
                     hint="run the same command again: it reads the object and resumes",
                 )
-            if answer.code == 404 and gone_is_done:
+            if answer.code == 404 and method == "DELETE":  # it was done by the request before
                 return {}
             if answer.code != 429:
                 if answer.code >= 300:
