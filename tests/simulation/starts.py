@@ -16,8 +16,8 @@ PROMPTS = 96  # of the default plan
 def compared(
     truth: Truth, seed: int, *, planned: int = 0, machine: float = 1.0, paired: bool = False
 ) -> StartGap:
-    """As the step looks after each round. ``planned``: rounds that were measured, by default those of the default
-    plan; ``machine``: factor of everything since then; ``paired``: a retained baseline answers again, too."""
+    """As the step looks after each round. ``planned``: measured rounds that count, by default as many as the default
+    plan has; ``machine``: factor of everything since then; ``paired``: a retained baseline answers again, too."""
     planned, policy = planned or math.ceil(PROMPTS / truth.prompts), Policy()
     both = list(rounds(truth, planned + 1, seed))
     measured = [replace(block, arm=CANDIDATE) for block, _ in both[1:]]

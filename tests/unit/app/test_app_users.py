@@ -6,7 +6,7 @@ import pytest
 from session import MANIFEST, MemorySession
 from world import Crash
 
-from mpctl.app.operate import maintain, rollout
+from mpctl.app.operate import maintain, rollout, rollout_known
 from mpctl.app.requests import (
     DryRun,
     MeasurementRequest,
@@ -124,6 +124,23 @@ def test_users_stay_on_the_service_while_a_copy_of_the_baseline_is_measured():
         "A copy of the baseline is measured beside the candidate: 2 more engines, about" in question
     )
     assert [arm for arm in session.memory.disk.engines if arm.endswith("-copy")] == []
+
+
+@pytest.mark.parametrize(("checked_s", "window_s"), [(7.0, 10.0), (30.0, 30.0)])
+def test_the_time_of_the_preflight_counts_as_part_of_the_window(checked_s, window_s, monkeypatch):
+    session, prepare, slept = Busy(), rollout_known.prepare, []
+
+    def checked(*arguments):
+        session.clock.sleep(checked_s)
+        slept.clear()
+        return prepare(*arguments)
+
+    monkeypatch.setattr(rollout_known, "prepare", checked)
+    sleep = session.clock.sleep
+    monkeypatch.setattr(session.clock, "sleep", lambda s: (slept.append(s), sleep(s)))
+    preview = rollout.run(session, replace(request(), dry_run=DryRun.CLIENT)).preview
+    assert preview.plan.users.load.window_s == window_s
+    assert slept == [window_s - checked_s]
 
 
 def test_on_one_gpu_both_arms_take_turns_and_the_service_keeps_its_users():

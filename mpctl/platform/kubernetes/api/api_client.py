@@ -420,7 +420,7 @@ class Client:
                     f"{call.target}: {reason} to {call.verb}; the outcome is unknown",
                     hint="run the same command again: it reads the object and resumes",
                 )
-            if answer.code == 404 and method == "DELETE":  # it was done by the request before
+            if answer.code == 404 and method == "DELETE":  # gone, maybe by an earlier try
                 return {}
             if answer.code != 429:
                 if answer.code >= 300:
