@@ -40,12 +40,14 @@ def report_record(report: Report) -> Json:
             "baseline": _conditions(report.baseline),
             "candidate": _conditions(report.candidate),
         },
-        "prompts": _json(report.prompts),
-        "client": _json(report.client),
+        "prompts": camel_record(report.prompts),
+        "client": camel_record(report.client),
         "policy": {
             name: value for name, value in report.policy.to_record().items() if value is not None
         },
-        "decomposition": [{"cell": c.label, **_json(c.decomposition)} for c in report.decomposed],
+        "decomposition": [
+            {"cell": c.label, **camel_record(c.decomposition)} for c in report.decomposed
+        ],
         "notes": report.notes,
     }
     record: Json = _rounded(body)
@@ -54,7 +56,7 @@ def report_record(report: Report) -> Json:
 
 def _conditions(arm: ArmConditions) -> Json:
     """Return an arm's conditions with its speculation in words alone."""
-    record: Json = _json(replace(arm, speculation=None))
+    record: Json = camel_record(replace(arm, speculation=None))
     del record["speculation"]
     return record
 
@@ -87,7 +89,7 @@ def operation_record(
             "steps": list(operation.done),
             "step": operation.begun or None,
             "phaseSeconds": _rounded(phase_seconds(operation)),
-            "secondStart": _rounded(_json(operation.result("confirm", Confirmation))),
+            "secondStart": _rounded(camel_record(operation.result("confirm", Confirmation))),
             **measurement_record(cells, verdict, deciding),
         },
     }
@@ -113,8 +115,8 @@ def verdict_record(verdict: Verdict, deciding: Deciding | None = None) -> Json:
         "outcome": verdict.outcome.value,
         "summary": verdict.summary,
         "reasons": list(verdict.reasons),
-        "crossovers": _json(verdict.crossovers),
-        "deciding": _json(deciding),
+        "crossovers": camel_record(verdict.crossovers),
+        "deciding": camel_record(deciding),
     }
 
 
@@ -126,15 +128,15 @@ def cell_record(
     baseline."""
     cell = comparison.cell
     return {
-        **_json(cell),
+        **camel_record(cell),
         "label": cell.label,
         "share": share if share is not None or verdict is None else verdict.share,
         "outcome": verdict.outcome.value if verdict else None,
         "reasons": list(verdict.reasons) if verdict else [],
-        "rules": _json(verdict.rules) if verdict else [],
-        "throughputRatio": _json(comparison.throughput_ratio),
+        "rules": camel_record(verdict.rules) if verdict else [],
+        "throughputRatio": camel_record(comparison.throughput_ratio),
         "throughputRatioByRound": list(comparison.round_ratios),
-        "timePerTokenRatio": _json(comparison.time_per_token_ratio),
+        "timePerTokenRatio": camel_record(comparison.time_per_token_ratio),
         "promptsMuchSlower": comparison.much_slower[0],
         "promptsMuchFaster": comparison.much_slower[1],
         "outputsCompared": comparison.compared,
@@ -195,10 +197,10 @@ def _times(spread: Spread | None, mean: float | None) -> dict[str, float | None]
     }
 
 
-def _json(value: Any) -> Any:
+def camel_record(value: Any) -> Any:
     """Return dataclasses, or a tuple of them, as JSON objects with names in camel case; None as null."""
     if isinstance(value, tuple):
-        return [_json(item) for item in value]
+        return [camel_record(item) for item in value]
     return None if value is None else _camel(encode(value))
 
 

@@ -198,7 +198,7 @@ class Figures:
     time_per_token_ms: float | None
     first_acceptance: float | None
     coverage: float | None
-    tokens_per_s: float
+    tokens_per_second: float
     answer_tokens: float | None = None
 
     @classmethod
@@ -213,7 +213,7 @@ class Figures:
             time_per_token_ms=window.time_per_token_ms,
             first_acceptance=next(iter(window.position_rates), None),
             coverage=window.coverage,
-            tokens_per_s=window.generation_tokens / interval.seconds,
+            tokens_per_second=window.generation_tokens / interval.seconds,
             answer_tokens=window.generation_tokens / window.ttft_count
             if window.ttft_count
             else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from mpctl import bounded, commands
 from mpctl.app.bench_requests import CompareRequest
 from mpctl.app.files import read_policy, write_whole
 from mpctl.app.session.base import Session
-from mpctl.errors import InputError, MpctlError
+from mpctl.errors import InputError
 from mpctl.experiment.run import Run, arm_of, combine
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.arms import differences, open_differences
@@ -109,22 +109,6 @@ def rollouts_of(session: Session, entries: Iterable[Entry] | None = None) -> lis
     """The rollouts of a service that measured or were to, oldest first. ``entries``: the ledger, where it was read."""
     ledger = session.store.entries() if entries is None else entries
     return [o for o in operations(ledger) if o.plan.kind is Kind.ROLLOUT and o.plan.workload]
-
-
-def finished_runs(
-    session: Session, *, warn: bool = False, without_rounds: bool = False
-) -> Iterator[tuple[Operation, FinishedRun]]:
-    """The rollouts of a service that measured, the newest first; those whose records cannot be read are left out.
-    ``warn``: name what is left out; ``without_rounds``: also rollouts whose answers were compared alone."""
-    for operation in reversed(rollouts_of(session)):
-        try:
-            finished = measured_by(session, operation)
-        except MpctlError as error:
-            if warn:
-                session.console.warn(f"measurement of {operation.id} not used: {error.message}")
-            continue
-        if finished is not None and (without_rounds or finished.run.blocks):
-            yield operation, finished
 
 
 def measured_by(session: Session, operation: Operation) -> FinishedRun | None:

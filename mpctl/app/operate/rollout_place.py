@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from mpctl.app.bench.recorded import finished_runs
+from mpctl.app.bench.recorded import rollouts_of
 from mpctl.app.operate.rollout_known import AUTO, Known
 from mpctl.app.requests import TrafficRequest
 from mpctl.app.session.base import EngineCounters, Session
 from mpctl.errors import InputError, NotPermitted, Refused
 from mpctl.experiment.counters import Counters
-from mpctl.experiment.run import Run
 from mpctl.experiment.users import (
     Placement,
     UserLoad,
@@ -25,6 +24,7 @@ from mpctl.experiment.users import (
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.json_types import Json
+from mpctl.rollout.measurement_records import most_sent
 from mpctl.rollout.placement import (
     PlacementWishes,
     Room,
@@ -40,7 +40,6 @@ BAKE_S = 600.0  # long enough for a few thousand requests of a busy service
 _UNUSED_BAKE_S = 120.0  # of a service that hardly anybody has used since its engines started
 _WINDOW_S = 5.0  # where the counters since the start tell users already
 _START_S, _ANSWER_S = 60.0, 8.0  # of an engine and of an answer that nobody measured
-_WARM_UPS = 1.25  # requests sent per timed one: warm-ups and probes are not recorded
 
 
 @dataclass(frozen=True)
@@ -362,25 +361,11 @@ def _sent(session: Session, engines: Mapping[str, Counters]) -> float:
     if started is None or not answered(engines):
         return 0.0
     total = 0.0
-    for operation, finished in finished_runs(session, without_rounds=True):
+    for operation in reversed(rollouts_of(session)):
         if datetime.fromisoformat(operation.closed_at or operation.opened_at).timestamp() < started:
             break
-        total += _recorded_requests(finished.run)
+        total += most_sent(session.store, operation.id)
     return total
-
-
-def _recorded_requests(run: Run) -> float:
-    """Requests to one arm of a measurement: timed ones with their warm-ups, answers that were compared and scored, and
-    the untimed ones before the rounds."""
-    timed = max(
-        (sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in run.arms), default=0
-    )
-    compared = run.answers.requests if run.answers else 0
-    untimed = sum(
-        max(burst.requests - compared, 0) for burst in run.bursts.values()
-    )  # each counts the compared, too
-    scored = sum(check.scored for check in (run.answers, run.round_answers) if check)
-    return _WARM_UPS * timed + compared + untimed + scored
 
 
 def _require_limits(policy: Policy, users: UserLoad) -> None:

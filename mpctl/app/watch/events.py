@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mpctl.errors import MpctlError
 from mpctl.json_types import Json
+from mpctl.report.record import camel_record
 from mpctl.watch.assessment import MEANINGS, Assessment, remedy_of
 from mpctl.watch.reference import Expected, Figures, Reference
 
@@ -56,7 +57,7 @@ class WatchEvent:
             "command": self.command or None,
             "revert": self.revert or None,
             "pays": self.pays,
-            "figures": figures_record(self.figures),
+            "figures": camel_record(self.figures),
             "expected": expected_record(self.expected),
         }
 
@@ -86,21 +87,6 @@ def signal_event(
 def reason_of(error: Exception) -> str:
     """Return the message of an error of mpctl, and type and text of any other."""
     return error.message if isinstance(error, MpctlError) else f"{type(error).__name__}: {error}"
-
-
-def figures_record(figures: Figures | None) -> Json | None:
-    """A window as a JSON object; None without one."""
-    if figures is None:
-        return None
-    return {
-        "batch": figures.batch,
-        "tokensPerStep": figures.tokens_per_step,
-        "stepMs": figures.step_ms,
-        "timePerTokenMs": figures.time_per_token_ms,
-        "firstAcceptance": figures.first_acceptance,
-        "coverage": figures.coverage,
-        "tokensPerSecond": figures.tokens_per_s,
-    }
 
 
 def expected_record(expected: Expected | None) -> Json | None:

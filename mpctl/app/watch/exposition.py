@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mpctl.app.watch.events import WatchEvent, expected_record, figures_record, reason_of
+from mpctl.app.watch.events import WatchEvent, expected_record, reason_of
 from mpctl.app.watch.watched import WatchedService
 from mpctl.app.watch.watcher import Watcher
 from mpctl.json_types import Json
 from mpctl.platform.kubernetes.speculation_status import StatusWriter, since
+from mpctl.report.record import camel_record
 from mpctl.watch.assessment import MEANINGS, Signal, remedy_of
 from mpctl.watch.sentinel import Check
 
@@ -87,7 +88,7 @@ def record(watched: WatchedService) -> Json:
         "finding": assessment.finding,
         "pays": assessment.pays,
         "reference": reference.operation if reference is not None else None,
-        "figures": figures_record(assessment.figures),
+        "figures": camel_record(assessment.figures),
         "expected": expected_record(assessment.expected),
         "detectsInSeconds": assessment.detects_in_s,
         "decision": watched.decision.act.value,

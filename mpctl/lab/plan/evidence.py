@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mpctl.app.bench.recorded import FinishedRun, finished_runs, read_run
+from mpctl.app.bench.recorded import FinishedRun, measured_by, read_run, rollouts_of
 from mpctl.app.change import Change
 from mpctl.app.change.resolve import load_catalogue
 from mpctl.app.planned_workload import read_classes_of
 from mpctl.app.session.base import Session, Source
-from mpctl.errors import InputError
+from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import Window
 from mpctl.experiment.prompt_files import text_of
@@ -29,11 +28,10 @@ from mpctl.lab.plan.measure import (
     replay_transcripts,
 )
 from mpctl.lab.requests import PlanRequest
-from mpctl.methods import Spec, from_config
+from mpctl.methods import Spec
 
 _PROMPT, _OUTPUT = 512.0, 256.0
 _CHARACTERS = 4.0  # of a token of English text or code
-_FLAG = "--speculative-config"
 _LEAST_NOISE, _NOISE = 0.02, 0.05
 _Z95 = 1.96
 
@@ -151,14 +149,18 @@ def earlier_measurements(session: Session | None, files: Sequence[str]) -> Evide
     """
     runs = [(path, FinishedRun(read_run(path))) for path in files]
     if session is not None:
-        rollouts = [
-            (operation.id, finished) for operation, finished in finished_runs(session, warn=True)
-        ]
-        runs += reversed(rollouts)
+        for operation in rollouts_of(session):
+            try:
+                measured = measured_by(session, operation)
+            except MpctlError as error:
+                session.console.warn(f"measurement of {operation.id} not used: {error.message}")
+                continue
+            if measured is not None and measured.run.blocks:
+                runs.append((operation.id, measured))
     evidence, names = Evidence(), []
     for name, finished in runs:
         spec = candidate_spec(finished.run)
-        if spec is not None and not spec.is_none:
+        if spec is not None:
             evidence = evidence.with_run(name, finished, spec)
             names.append(name)
     notes = (f"evidence of {len(names)} measurements: {', '.join(names)}",) if names else ()
@@ -166,19 +168,10 @@ def earlier_measurements(session: Session | None, files: Sequence[str]) -> Evide
 
 
 def candidate_spec(run: Run) -> Spec | None:
-    """The speculation of the candidate, by its engine's own arguments; None where it has none."""
+    """The speculation of the candidate; None where it has none, is not known, or was compared with nothing."""
     arm = run.arms.get(CANDIDATE)
-    argv = arm.argv if arm and BASELINE in run.arms else ()
-    for index, word in enumerate(argv):
-        flag, equals, value = word.partition("=")
-        if flag.replace("_", "-") == _FLAG:
-            text = value if equals else argv[index + 1] if index + 1 < len(argv) else ""
-            try:
-                config = json.loads(text)
-            except ValueError:
-                return None
-            return from_config(config) if isinstance(config, dict) else None
-    return None
+    spec = arm.speculation if arm and BASELINE in run.arms else None
+    return None if spec is None or spec.is_none else spec
 
 
 def _pair(comparison: Comparison, spec: Spec, name: str) -> MeasuredPair | None:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from session import MANIFEST, MemorySession
-from world import Crash
+from session import MANIFEST, Behaviours, MemorySession
+from world import Behaviour, Crash
 
 from mpctl.app.operate import maintain, rollout, rollout_known
 from mpctl.app.requests import (
@@ -489,5 +489,16 @@ def test_what_earlier_rollouts_sent_is_not_taken_for_users():
     for _ in range(3):
         outcome = rollout.run(session, request())
         assert outcome.operation.ending is Ending.REJECTED
+        assert outcome.operation.plan.users.placement is Placement.SERVICE
+    assert sum(count for _, count, _ in session.memory.context.meter.asked) > 100
+
+
+def test_what_a_rollout_without_a_verdict_sent_is_not_taken_for_users():
+    """The baseline is asked while the candidate starts, which here always fails."""
+    session = Unused()
+    session.memory.behaviours = Behaviours(Behaviour(failures=1000))
+    for _ in range(3):
+        outcome = rollout.run(session, request())
+        assert outcome.operation.ending is Ending.FAILED
         assert outcome.operation.plan.users.placement is Placement.SERVICE
     assert sum(count for _, count, _ in session.memory.context.meter.asked) > 100
