@@ -57,9 +57,9 @@ class ArmEngines:
     meter: Meter
     progress: Progress
     engine_of: Callable[[str], MeasuredEngine]
-    _attempt: str = field(default_factory=lambda: token_hex(8))
-    _warm: set[tuple[Cell, str, str]] = field(default_factory=set)
+    warm: set[tuple[Cell, str, str]] = field(default_factory=set)
     """Cells and arms, with the address of the engine: another pod of the arm is a cold engine."""
+    _attempt: str = field(default_factory=lambda: token_hex(8))
     _caches: dict[tuple[str, str], PrefixCache] = field(default_factory=dict)
     """By the address of the engine and the salt, which another process of mpctl does not use again."""
 
@@ -122,12 +122,14 @@ class ArmEngines:
     def ask(
         self, arm: str, asks: Sequence[Ask], *, attempt: str, concurrency: int, alternatives: int
     ) -> tuple[Answer, ...]:
-        """Return an arm's answers; where it tells no ids, with those of their texts."""
+        """Return an arm's answers; where it tells no ids, with those of their texts, if alternatives are asked for."""
+        self.note_conditions(arm)
         endpoint, salt = self.endpoint(arm), self.salt(arm, attempt)
+        self.records.count_sent(arm, len(asks))
         answers = self.meter.ask(
             endpoint, asks, concurrency=concurrency, salt=salt, alternatives=alternatives
         )
-        if all(answer.ids or answer.error for answer in answers):
+        if not alternatives or all(answer.ids or answer.error for answer in answers):
             return answers
         return self.meter.tokenize(endpoint, asks, answers, concurrency=concurrency)
 
@@ -141,6 +143,7 @@ class ArmEngines:
         scores: Iterator[Scored | None] = iter(())
         if scorable:
             endpoint, salt = self.endpoint(BASELINE), self.salt(BASELINE, attempt)
+            self.records.count_sent(BASELINE, len(scorable))
             scores = iter(
                 self.meter.score(
                     endpoint,
@@ -170,37 +173,38 @@ class ArmEngines:
         self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, key: str, salt: str, ids: bool
     ) -> SentBlock:
         """Send prompts to the arm's engine, warmed up where they are a block, which has a key."""
-        endpoint = self._warm_engine(arm, cell) if key else self.endpoint(arm)
+        measured = self._warm_engine(arm, cell) if key else self.engine_of(arm)
         conditions, limit = self.records.conditions().get(arm), self.records.workload.max_tokens
         unit = None if conditions is None else conditions.cache_unit
         order = LoadOrder(prompts, cell, limit, key, salt, ids or bool(unit))
-        sent = self.meter.send(endpoint, order)
+        self.records.count_sent(arm, len(prompts))
+        sent = self.meter.send(measured.endpoint, order)
         if conditions is None or not unit:
             return sent
         cache = self._caches.setdefault(
-            (self.engine_of(arm).engine, salt), PrefixCache(unit, sparse=conditions.cache_sparse)
+            (measured.engine, salt), PrefixCache(unit, sparse=conditions.cache_sparse)
         )
         return replace(sent, expected_hits=cache.hits(sent.result.requests))
 
-    def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
+    def _warm_engine(self, arm: str, cell: Cell) -> MeasuredEngine:
         """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""
         workload, measured = self.records.workload, self.engine_of(arm)
-        endpoint, engine = measured.endpoint, measured.engine
+        engine = measured.engine
         if self.records.placement is Placement.TURNS:
             self.note_conditions(arm)
-        if workload.warmup and (cell, arm, engine) not in self._warm:
-            warm_engines = {other for _, name, other in self._warm if name == arm}
+        if workload.warmup and (cell, arm, engine) not in self.warm:
+            warm_engines = {other for _, name, other in self.warm if name == arm}
             if warm_engines and engine not in warm_engines and not measured.start:
                 self.progress.note(
                     f"the {arm} is another engine since the last block; it is warmed up first"
                 )
             self._send(arm, workload.warmup_prompts(cell), cell, "", self.salt(arm), ids=False)
             self.note_warm(arm, (cell,))
-        return endpoint
+        return measured
 
     def note_warm(self, arm: str, cells: Iterable[Cell]) -> None:
         """The arm's engine, as it runs now, answered enough requests like those of the cells to need no warm-up."""
-        self._warm.update((cell, arm, self.engine_of(arm).engine) for cell in cells)
+        self.warm.update((cell, arm, self.engine_of(arm).engine) for cell in cells)
 
 
 def _keeps_ends(spec: Spec | None) -> bool:

@@ -6,13 +6,15 @@ Engines that users load get none.
 from __future__ import annotations
 
 import math
+import random
 import statistics
+from collections.abc import Sequence
 
 from mpctl.experiment.answers import Ask
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.prompt_files import Prompt, body_of
 from mpctl.experiment.run import times_of_both
-from mpctl.experiment.workload import Traffic
+from mpctl.experiment.workload import Traffic, Workload
 from mpctl.gate.rule import more_to_pass
 from mpctl.rollout.arm_engines import ArmEngines
 from mpctl.rollout.measurement_records import BURST, MeasurementRecords
@@ -22,8 +24,8 @@ from mpctl.stats.sequential import FIRST_LOOK
 _CONCURRENCY = 8  # requests in flight, at least
 _MAX_TOKENS = 32  # of an answer, at most
 _MOST_REQUESTS = 200  # to an arm, if some of them fail
-_LEVEL = 40  # last requests that show whether an arm still warms up
-_TREND = 0.05  # significance level of that test
+_WAVES = 5  # of requests that begin together, the last of which show whether an arm still warms up
+_TREND = 0.03  # significance level of that test
 _LARGE = 0.9  # of the baseline's time: from here on, blocks of one prompt probably decide sooner
 
 
@@ -33,18 +35,24 @@ def send_bursts(engines: ArmEngines, arms: tuple[str, ...]) -> None:
     slower than it is."""
     records = engines.records
     workload = records.workload
-    if records.placement.users_set_load or not 0 < records.policy.max_failed_excess < 1:
+    if not arms or records.placement.users_set_load or not 0 < records.policy.max_failed_excess < 1:
         return
     variants = workload.variants
     for parts in (
         (variants, 1) if variants else (1,)
     ):  # variants share the requests, then each sends the rest
         for kind in workload.traffic:
-            prompts = workload.spare_prompts_of(kind)
+            prompts = _in_drawn_order(workload.spare_prompts_of(kind), records.id)
             while prompts and (count := _missing_requests(records, arms, kind, parts)) > 0:
                 _send(engines, arms, kind, prompts, count)
                 if len(arms) == 1 or parts > 1:
                     break
+
+
+def _in_drawn_order(prompts: Sequence[Prompt], measurement: str) -> list[Prompt]:
+    """The prompts of a file are often sorted, and a draft predicts some kinds better: in the order of the file that
+    looks like an arm that warms up."""
+    return random.Random(measurement).sample(prompts, len(prompts))
 
 
 def _missing_requests(
@@ -67,17 +75,21 @@ def _missing_requests(
         count += sum(len(records.replies(arms[-1], name)) for name in names)
     limit = records.policy.max_failed_excess
     unproved = more_to_pass(burst.newly_failed, burst.newly_answered, count, limit, failing=False)
-    missing = max((unproved or 0) - 1, _CONCURRENCY + _LEVEL - sent)
+    wave = _wave(workload)
+    missing = max((unproved or 0) - 1, _WAVES * wave - sent)
     # While one arm still becomes faster than the other over the last untimed requests, more are needed. Requests in
-    # flight at the same time share the machine's state, so their mean counts once; the first begin all at once.
-    last = _changes(records, kind.name)[_CONCURRENCY:][-_LEVEL:]
-    means = [
-        statistics.fmean(last[start : start + _CONCURRENCY])
-        for start in range(0, len(last), _CONCURRENCY)
-    ]
+    # flight at the same time share the machine's state, so their mean counts once.
+    last = _changes(records, kind.name)[-_WAVES * wave :]
+    means = [statistics.fmean(last[start : start + wave]) for start in range(0, len(last), wave)]
     if missing <= 0 and trend_of(means, _TREND) is not None:
-        missing = _LEVEL
-    return min(math.ceil(missing / parts), _MOST_REQUESTS - sent)
+        missing = _WAVES * wave
+    return min(math.ceil(missing / parts / wave) * wave, _MOST_REQUESTS - sent)
+
+
+def _wave(workload: Workload) -> int:
+    """Requests that begin together; the next ones begin when all of them have ended, so that no wave meets more
+    requests in flight than another."""
+    return max(workload.most, _CONCURRENCY)
 
 
 def _changes(records: MeasurementRecords, traffic: str) -> list[float]:
@@ -103,26 +115,22 @@ def _send(
     engines: ArmEngines,
     arms: tuple[str, ...],
     kind: Traffic,
-    prompts: tuple[Prompt, ...],
+    prompts: Sequence[Prompt],
     count: int,
 ) -> None:
     """Send ``count`` requests of a class to each arm, none of which is measured."""
     records = engines.records
     workload, start = records.workload, len(records.replies(arms[-1], kind.name))
-    concurrency, max_tokens = (
-        max(workload.most, _CONCURRENCY),
-        min(workload.max_tokens, _MAX_TOKENS),
-    )
+    wave, max_tokens = _wave(workload), min(workload.max_tokens, _MAX_TOKENS)
     temperature = max(workload.temperatures)
     chosen = (prompts[number % len(prompts)] for number in range(start, start + count))
     asks = [Ask(BURST, body_of(prompt), max_tokens, temperature, stream=True) for prompt in chosen]
     for arm in arms:
-        detail = f"{count} requests of {kind.name} to the {arm}, {concurrency} at once, untimed"
+        detail = f"{count} requests of {kind.name} to the {arm}, {wave} at once, untimed"
         engines.progress.step("errors", detail)
-        engines.note_conditions(arm)
-        salt = engines.salt(arm, BURST)
-        answers = engines.meter.ask(
-            engines.endpoint(arm), asks, concurrency=concurrency, salt=salt, alternatives=0
-        )
-        records.add_replies(arm, kind.name, [(answer.error, answer.seconds) for answer in answers])
+        for first in range(0, count, wave):
+            sent = asks[first : first + wave]
+            answers = engines.ask(arm, sent, attempt=BURST, concurrency=wave, alternatives=0)
+            replies = [(answer.error, answer.seconds) for answer in answers]
+            records.add_replies(arm, kind.name, replies)
         engines.note_warm(arm, (cell for cell in workload.cells if cell.traffic == kind.name))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from mpctl import commands
 from mpctl.experiment.answers import BaselineAnswers
+from mpctl.experiment.cell import Cell
 from mpctl.experiment.prompt_files import Prompt, built_in_prompts
 from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.rollout.ports import Clock, Engines, Meter, Platform, Progress, Router, Scaler, Store
@@ -26,6 +27,7 @@ class Context:
     prompts: Mapping[str, tuple[Prompt, ...]] = field(default_factory=dict)
     answers: dict[str, BaselineAnswers] = field(default_factory=dict)  # of a baseline, by operation
     round_answers: dict[str, RoundAnswers] = field(default_factory=dict)  # by operation
+    warm: set[tuple[Cell, str, str]] = field(default_factory=set)  # arms, as ArmEngines has them
     service: str = ""
     namespace: str = ""
 

@@ -106,8 +106,10 @@ class Measurement:
             self.engines.note_conditions(arm)
         self.engines.require_alike()
         if fresh:
+            # The candidate first gets what a baseline was sent while it started.
+            send_bursts(self.engines, arms[1:])
             send_bursts(self.engines, arms)
-        self._calibrate()
+        self.calibrate()
         ratio = large_gain(self.records) if fresh and len(arms) > 1 else None
         if ratio is None:
             return self
@@ -118,7 +120,8 @@ class Measurement:
         )
         return replace(self, engines=replace(self.engines, records=records))
 
-    def _calibrate(self) -> None:
+    def calibrate(self) -> None:
+        """Measure the load client's own error, once."""
         if self.records.calibration() is not None:
             return
         most, progress = self.records.workload.most, self.engines.progress
@@ -126,9 +129,6 @@ class Measurement:
             "calibrate", f"the load client against a server of known timing, {most} at once"
         )
         calibration = self.engines.meter.calibrate(most)
-        if calibration is None:
-            progress.note("the load client could not be calibrated here")
-            return
         self.records.add(CALIBRATION, calibration)
         progress.note(describe(calibration))
 

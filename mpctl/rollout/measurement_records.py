@@ -8,7 +8,7 @@ measurement continues with the first round that was not written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -35,6 +35,7 @@ ROUND_ANSWERS = "answers-rounds"  # the rounds' own answers
 CALIBRATION = "calibration"
 BURST = "burst"  # untimed requests before the rounds, by arm, and those of the pass
 _TRAFFIC = "traffic"  # users' requests
+_SENT = "sent"  # requests to each arm, whatever for
 _SINGLE_PROMPTS = "single-prompts"  # why each block has one prompt
 
 
@@ -202,23 +203,24 @@ class MeasurementRecords:
         """Return what users' requests showed so far; None if they were not measured."""
         return self.read(_TRAFFIC, UsersTraffic.from_record)
 
-    def _stored_replies(self, arm: str) -> Json:
-        return self.read(f"{BURST}-{arm}", dict) or {}
-
     def replies(self, arm: str, traffic: str) -> list[Reply]:
         """Return an arm's replies to the untimed requests of a class."""
-        return [
-            (str(error), float(seconds))
-            for error, seconds in self._stored_replies(arm).get(traffic, ())
-        ]
+        stored = self.read(f"{BURST}-{arm}", dict) or {}
+        return [(str(error), float(seconds)) for error, seconds in stored.get(traffic, ())]
 
     def add_replies(self, arm: str, traffic: str, replies: Sequence[Reply]) -> None:
         """Write further replies with the next round."""
-        stored = self._stored_replies(arm)
-        self._pending[f"{BURST}-{arm}"] = {
+        name = f"{BURST}-{arm}"
+        stored = self.read(name, dict) or {}
+        self._pending[name] = {
             **stored,
             traffic: [*stored.get(traffic, ()), *map(list, replies)],
         }
+
+    def count_sent(self, arm: str, requests: int) -> None:
+        """Write with the next round that an arm was sent so many further requests."""
+        sent = self.read(_SENT, dict) or {}
+        self._pending[_SENT] = {**sent, arm: sent.get(arm, 0) + requests}
 
     def burst_of(self, traffic: str) -> Burst:
         """Return the requests before the rounds that count for a class, those of the pass of answers included."""
@@ -303,6 +305,14 @@ def load_record(
         return None
     hint = "restore it from a copy; a local service keeps it in its directory under operations/"
     return restored(f"record {name} of {operation}", read, record, hint=hint)
+
+
+def most_sent(store: Store, operation: str) -> int:
+    """Return the requests that an operation sent to one arm, timed or not: the more of two; 0 where that was not
+    recorded or cannot be read."""
+    with suppress(MpctlError):
+        return max((load_record(store, operation, _SENT, dict) or {}).values(), default=0)
+    return 0
 
 
 def block_name(cell: Cell, arm: str, repeat: int) -> str:

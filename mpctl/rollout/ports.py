@@ -529,8 +529,8 @@ class Meter(Protocol):
         """Return the answers with the token ids of their prompts and texts, of those without; an engine that does not
         tokenize leaves them as they are."""
 
-    def calibrate(self, concurrency: int) -> Calibration | None:
-        """Measure the load client's own error against a server of known timing; None where that is not possible."""
+    def calibrate(self, concurrency: int) -> Calibration:
+        """Measure the load client's own error against a server of known timing."""
 
 
 class Clock(Protocol):

@@ -31,11 +31,13 @@ from mpctl.experiment.users import Placement
 from mpctl.gate.answers import confirm, examine, level_of, promises, to_confirm
 from mpctl.gate.rule import Outcome
 from mpctl.rollout.arm_engines import ArmEngines, why_unscorable
+from mpctl.rollout.burst import send_bursts
 from mpctl.rollout.context import Context
+from mpctl.rollout.measurement_records import BURST
 from mpctl.rollout.operation import NoResult, Operation, StepResult
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.steps.candidate import ReadinessResult, wait_ready
-from mpctl.rollout.steps.measure import AnswersResult, engines_in_turns, engines_of
+from mpctl.rollout.steps.measure import AnswersResult, engines_in_turns, engines_of, measurement
 from mpctl.watch.sentinel import AGAIN, Check, first_check
 
 _AT_ONCE = 24  # at least: some faults need 8 rows in a batch or more
@@ -64,7 +66,6 @@ class _Pass:
         return max(most, _AT_ONCE)
 
     def _ask(self, arm: str, asks: Sequence[Ask], *, alone: bool = False) -> tuple[Answer, ...]:
-        self.engines.note_conditions(arm)
         return self.engines.ask(
             arm,
             asks,
@@ -238,10 +239,15 @@ def ask_baseline(context: Context, operation: Operation) -> NoResult:
 
 
 def ask_and_wait(context: Context, operation: Operation) -> ReadinessResult:
-    """Ask the baseline, which serves already, while the candidate starts; then wait for the candidate."""
-    engines = engines_of(context, operation)
-    context.answers[operation.id] = _Pass(context, operation, engines).ask_baseline()
-    engines.records.write()
+    """Do what needs no candidate while it starts: ask the baseline, which serves already, send it the untimed requests,
+    and calibrate the load client. Then wait for the candidate."""
+    measured = measurement(context, operation)
+    asked = _Pass(context, operation, measured.engines).ask_baseline()
+    context.answers[operation.id] = asked
+    measured.records.add(BURST, Burst(len(asked.asks)))  # until the candidate answers them, too
+    send_bursts(measured.engines, (BASELINE,))
+    measured.calibrate()
+    measured.records.write()
     return wait_ready(context, operation)
 
 
@@ -292,11 +298,10 @@ def compare_starts(context: Context, operation: Operation) -> RestartAnswers:
     context.progress.step(
         "answers", f"{len(asks)} requests to the candidate's new engine, far from every tie"
     )
-    endpoint, salt = engines.endpoint(CANDIDATE), engines.salt(CANDIDATE, "another start")
 
     def ask(chosen: Sequence[Ask]) -> list[Check]:
-        answers = context.meter.ask(
-            endpoint, chosen, concurrency=_AT_ONCE, salt=salt, alternatives=0
+        answers = engines.ask(
+            CANDIDATE, chosen, attempt="another start", concurrency=_AT_ONCE, alternatives=0
         )
         return [
             first_check(settled[sent.digest], answer)
@@ -306,6 +311,7 @@ def compare_starts(context: Context, operation: Operation) -> RestartAnswers:
     checks = ask(asks)
     wrong = [sent for sent, check in zip(asks, checks, strict=True) if check is Check.WRONG]
     repeated = ask(wrong * AGAIN).count(Check.WRONG) if wrong else 0
+    engines.records.write()
     if repeated:
         raise MpctlError(
             f"the candidate's new engine answers {len(wrong)} of {len(asks)} requests otherwise than the one that was "

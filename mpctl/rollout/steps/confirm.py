@@ -71,6 +71,7 @@ def _compare(context: Context, operation: Operation) -> Confirmation:
         gap = judge_start(measured, served, repeat if over else counted, plan.policy)
         if over or gap.slow or gap.close:
             break
+    records.write()
     cut = f"; cut after {_LONGEST:g} times the measured time" if over else ""
     again = f"; {context.command('restart')} starts it once more" if gap.slow else ""
     return Confirmation(gap.describe() + cut + again, gap)

@@ -79,7 +79,7 @@ def engines_of(
             conceal(error, map(text_of, records.workload.prompts))
             raise
 
-    return ArmEngines(records, context.meter, context.progress, engine_of)
+    return ArmEngines(records, context.meter, context.progress, engine_of, context.warm)
 
 
 def measured_engine(

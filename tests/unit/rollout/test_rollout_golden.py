@@ -157,7 +157,8 @@ def stored(memory):
         name.partition("-")[0]: [operation, name, r]
         for (operation, name), r in memory.disk.records.items()
     }
-    forms.pop("bench", None)
+    for form in ("bench", "sent"):  # the latter is of a later version
+        forms.pop(form, None)
     ledger = [json.loads(entry.to_line()) for entry in memory.disk.ledger]
     return (
         ledger,
