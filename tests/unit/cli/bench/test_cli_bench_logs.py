@@ -11,6 +11,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from mpctl.experiment.run import Calibration
+
 METRICS = Path(__file__).parents[3] / "data/vllm/metrics_ngram_after_load.txt"
 ANSWER = (
     b'data: {"choices": [{"delta": {"content": "a"}}]}\n\n'
@@ -59,8 +61,9 @@ def engine(refuses=lambda body: None):
 
 @pytest.fixture
 def measure(cli, monkeypatch):
-    """Measure with a file of prompts, without a calibration; return the command's result."""
-    monkeypatch.setattr("mpctl.platform.meter.HttpMeter.calibrate", lambda *arguments: None)
+    """Measure with a file of prompts, without the time of a calibration; return the command's result."""
+    known = Calibration(p50_ms=0.1, p99_ms=0.2, requests=12, concurrency=1)
+    monkeypatch.setattr("mpctl.platform.meter.HttpMeter.calibrate", lambda *arguments: known)
 
     def run(url, content, *options, name="log.jsonl"):
         (cli.directory / name).write_bytes(
