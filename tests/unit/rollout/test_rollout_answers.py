@@ -24,10 +24,12 @@ from mpctl.experiment.answer_sets import QUICK, SENTINELS, asks_of, sentinels_of
 from mpctl.experiment.answers import Answer, AnswerCheck, Level
 from mpctl.experiment.prompt_files import Chat
 from mpctl.experiment.users import Placement
+from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome
 from mpctl.rollout import runner
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
+from mpctl.rollout.ports import Phase
 from mpctl.rollout.steps.answers import RestartAnswers
 from mpctl.rollout.steps.measure import AnswersResult, verdict_of, workload_of
 from mpctl.watch.sentinel import Sentinels, prefix_digest
@@ -352,3 +354,30 @@ def test_a_suspect_is_sent_again_alone_and_at_the_concurrency_of_the_pass():
     memory = MemoryWorld(WRONG)
     rollout(memory, Strategy.SIDE_BY_SIDE)
     assert [row[1:] for row in memory.meter.asked[2:]] == [(5, 1), (25, 24)] * 2
+
+
+def test_what_needs_no_candidate_is_done_while_it_starts():
+    """The untimed requests that both arms get go to the serving baseline meanwhile, and the client is calibrated."""
+    memory, done = MemoryWorld(FASTER), []
+    meter = memory.meter
+    ask, calibrate = meter.ask, meter.calibrate
+
+    def starts():
+        return any(engine.phase is Phase.STARTING for engine in memory.disk.engines.values())
+
+    def asked(endpoint, asks, **options):
+        answers = ask(endpoint, asks, **options)
+        done.append((meter.asked[-1][0], asks[0].kind, starts()))
+        return answers
+
+    def calibrated(concurrency):
+        done.append(("", "calibration", starts()))
+        return calibrate(concurrency)
+
+    meter.ask, meter.calibrate = asked, calibrated
+    policy = Policy(max_failed_excess=0.05)
+    assert rollout(memory, Strategy.SIDE_BY_SIDE, policy=policy).ending is Ending.PROMOTED
+    first, *later = [row for row in done if row[1] in ("burst", "calibration")]
+    assert first == (BASELINE_TEXT, "burst", True)
+    assert {row for row in later if row[0] != CANDIDATE_TEXT} == {first, ("", "calibration", True)}
+    assert (CANDIDATE_TEXT, "burst", False) in later

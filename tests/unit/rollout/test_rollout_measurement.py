@@ -26,7 +26,7 @@ from world import (
 
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.answers import Answer
-from mpctl.experiment.prompt_files import built_in_prompts
+from mpctl.experiment.prompt_files import body_of, built_in_prompts
 from mpctl.experiment.run import Calibration, Run
 from mpctl.experiment.workload import Traffic
 from mpctl.gate.assess import judge_run
@@ -608,3 +608,27 @@ def test_what_neither_arm_answers_proves_nothing():
         Answer(error="HTTP 400") for _ in ask(endpoint, asks, **options)
     )
     assert strict(memory).ending is Ending.UNDECIDED
+
+
+def test_untimed_requests_are_sent_in_an_order_that_is_drawn_for_both_arms():
+    """In a sorted file a draft predicts one end better, which looked like an arm that warms up."""
+    prompts = built_in_prompts("edits")[0]
+    memory, sent = world_with(replace(WORKLOAD, traffic=(Traffic("edits", prompts),))), []
+    ask = memory.meter.ask
+
+    def asked(endpoint, asks, **options):
+        answers = ask(endpoint, asks, **options)
+        sent.extend((memory.meter.asked[-1][0], json.dumps(one.body)) for one in asks)
+        return answers
+
+    memory.meter.ask = asked
+    done = strict(memory)
+    workload = records_of(memory.context, done).workload
+    spare = [json.dumps(body_of(p)) for p in workload.spare_prompts_of(workload.traffic[0])]
+    baseline, candidate = (
+        [body for manifest, body in sent if manifest == arm]
+        for arm in (BASELINE_TEXT, CANDIDATE_TEXT)
+    )
+    assert baseline == candidate
+    assert len(set(baseline)) == 64 and set(baseline) < set(spare)
+    assert baseline != sorted(baseline, key=spare.index)
