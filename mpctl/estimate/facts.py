@@ -70,7 +70,7 @@ def facts_of(
         ),
         uses_storage_uris=len(service.storage) > 1,
         argv=tuple(command.argv),
-        lines=service.flag_lines(),
+        lines=service.flag_lines,
         plain_secrets=plain_secrets(service.env, command.argv),
         concurrency=concurrency,
         v2_runner=runs_v2(service, engine_log),

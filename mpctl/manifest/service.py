@@ -138,6 +138,7 @@ class Service:
             *(f"variable {name}" for name in dict.fromkeys(variables)),
         )
 
+    @property
     def flag_lines(self) -> dict[str, int]:
         """The line of the file that each flag of the engine stands in; underscores count as dashes."""
         words = [

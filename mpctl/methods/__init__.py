@@ -6,7 +6,7 @@ Pure values and functions: a method name and settings go in, a :class:`Spec` and
 from __future__ import annotations
 
 from mpctl.methods.build_spec import build, parse_config
-from mpctl.methods.preflight.checks import asks_for, preflight_findings, unknowns
+from mpctl.methods.preflight.checks import preflight_findings, unknowns
 from mpctl.methods.preflight.preflight_rule import CheckpointFacts, Finding, ServiceFacts
 from mpctl.methods.spec import Spec, from_config
 from mpctl.methods.table import METHODS
@@ -18,7 +18,6 @@ __all__ = [
     "Finding",
     "ServiceFacts",
     "Spec",
-    "asks_for",
     "build",
     "from_config",
     "parse_config",

@@ -112,6 +112,11 @@ class Method:
         return self.needs_draft != "none"
 
     @property
+    def drafts_with_model(self) -> bool:
+        """True when a smaller model drafts."""
+        return self.needs_draft == "model"
+
+    @property
     def has_kv_cache(self) -> bool:
         """True when the draft has layers with KV cache of its own."""
         return self.prompt_states or self.checkpoint == "model"

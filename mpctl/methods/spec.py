@@ -93,6 +93,11 @@ class Spec:
         return METHODS.get(self.method)
 
     @property
+    def row(self) -> Method:
+        """The entry of the method; for one we only carry that of ``none``, which promises nothing."""
+        return self.known or METHODS["none"]
+
+    @property
     def is_none(self) -> bool:
         """True for the baseline."""
         return self.method == "none"
@@ -113,13 +118,18 @@ class Spec:
             else None
         )
 
+    @property
+    def names_draft(self) -> bool:
+        """Whether weights of a draft are loaded, and it is named."""
+        return self.row.loads_weights and self.draft is not None
+
     def config(self) -> dict[str, JsonValue] | None:
         """Exactly what ``--speculative-config`` receives; None for ``none``."""
         if self.is_none:
             return None
         name = self.written
         if name is None:
-            name = (self.known.engine_method if self.known else None) or self.method
+            name = (self.known and self.known.engine_method) or self.method
         head: dict[str, JsonValue] = {"method": name} if name else {}
         return head | {key: thaw(value) for key, value in self.settings.items()}
 

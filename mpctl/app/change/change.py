@@ -11,7 +11,6 @@ from mpctl.app.change.resolve import (
     Selection,
     UnchangedService,
     build_spec,
-    load_known_bad,
     read_config,
     read_facts,
     resolve_target,
@@ -26,7 +25,7 @@ from mpctl.errors import Refused
 from mpctl.estimate.shape import Shape
 from mpctl.json_types import Json
 from mpctl.manifest import Service, masked
-from mpctl.methods import METHODS, Finding, Spec, asks_for, from_config
+from mpctl.methods import METHODS, Finding, Spec, from_config
 from mpctl.staging.modes import StagingFacts, StagingPlan
 
 _FEW = 3  # checks that are listed one by one
@@ -220,12 +219,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         notes = (*notes, missing)
     if findings := annex.find("card-findings"):
         notes = (*notes, *findings(source, spec.draft, target.service, load.prompts))
-    asks_gpu = (
-        spec.draft is not None
-        or asks_for(spec, "gpu")
-        or load_known_bad(request.known_bad).asks_for_gpu(spec)
-    )
-    gpu = request.gpu or (source.gpu() if asks_gpu else None)
+    gpu = request.gpu or (None if spec.is_none else source.gpu())
     preflight = Preflight(
         request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu)
     )

@@ -30,11 +30,6 @@ def preflight_findings(spec: Spec, facts: ServiceFacts) -> tuple[Finding, ...]:
     return ordered(finding for finding in outcomes if finding is not None)
 
 
-def asks_for(spec: Spec, fact: str) -> bool:
-    """Return whether a rule about this spec decides by a fact, named as in :meth:`ServiceFacts.value`."""
-    return any(rule.applies(spec) and fact in rule.needs + rule.asks for rule in RULES)
-
-
 def unknowns(spec: Spec, facts: ServiceFacts) -> tuple[str, ...]:
     """A line per check that could not be made, or only in part, with the facts it lacks."""
     lines = []
@@ -57,7 +52,9 @@ class DraftCheck:
 
 def match(spec: Spec, facts: ServiceFacts) -> tuple[DraftCheck, ...]:
     """The checks whether this draft fits its target; empty for a method without a draft."""
-    return tuple(_check(rule, spec, facts) for rule in draft_rules.PAIR_RULES if rule.applies(spec))
+    return tuple(
+        _check(rule, spec, facts) for rule in draft_rules.PAIR_RULES if rule.is_about(spec)
+    )
 
 
 def _check(rule: PreflightRule, spec: Spec, facts: ServiceFacts) -> DraftCheck:

@@ -13,8 +13,6 @@ from mpctl.methods.preflight.preflight_rule import (
     NAMES_NO_SCHEME,
     RuleOutcome,
     ServiceFacts,
-    method_of,
-    names_draft,
     read_rules,
 )
 from mpctl.methods.spec import Spec, method_by_name
@@ -37,10 +35,6 @@ _RETRAINED = re.compile(
 _CACHED = re.compile(r"models--[^/]+?--([^/]+)/snapshots/")
 
 
-def _is_small_model(spec: Spec) -> bool:
-    return names_draft(spec) and method_of(spec).needs_draft == "model"
-
-
 def plain_name(name: str) -> str:
     """``llama-3.1-8b-instruct`` of ``org/Meta-Llama-3.1-8B-Instruct-FP8``: without case, quantisation or Meta's old
     prefix, so that two names of one model are the same."""
@@ -60,7 +54,7 @@ def _extends(name: str, other: str) -> bool:
 
 def _draft_missing(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """A head or draft model has to come from somewhere."""
-    needs = method_of(spec).needs_draft
+    needs = spec.row.needs_draft
     if spec.draft is not None or needs == "optional":
         return None
     what = (
@@ -83,7 +77,7 @@ def _method_taken_from_name(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _draft_kind(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """The engine does not check that a checkpoint is the kind of draft the method needs."""
-    wanted = method_of(spec).checkpoint
+    wanted = spec.row.checkpoint
     if facts.draft.draft_kind == wanted:
         return None
     return (
@@ -95,8 +89,7 @@ def _draft_kind(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 def _in_one_pass(spec: Spec) -> bool:
     """Return whether the method drafts in one pass, by itself or by its setting."""
     return (
-        method_of(spec).parallel_drafting == "required"
-        or spec.settings.get("parallel_drafting") is True
+        spec.row.parallel_drafting == "required" or spec.settings.get("parallel_drafting") is True
     )
 
 
@@ -114,7 +107,7 @@ def _mrope(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     mrope = facts.draft.mrope
     by_family = (
         mrope is None
-        and _is_small_model(spec)
+        and spec.row.drafts_with_model
         and _MROPE.search(facts.draft.family or spec.draft or "")
     )
     if not (mrope or by_family):
@@ -128,7 +121,7 @@ def _mrope(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _has_parallel_form(spec: Spec) -> bool:
     """Return whether a head of this kind may have been trained for the method that drafts in one pass."""
-    engine_method = method_of(spec).engine_method
+    engine_method = spec.row.engine_method
     return any(
         row.parallel_drafting == "required" and row.engine_method == engine_method
         for row in METHODS.values()
@@ -152,7 +145,7 @@ def _draft_context(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         return None
     reason = f"the draft's context is {context}, {served} are served"
     version = parse_version(facts.engine_version)
-    stretched = method_of(spec).positions_stretched_since
+    stretched = spec.row.positions_stretched_since
     if stretched is not None and version is not None and version >= stretched:
         return (
             "warn",
@@ -174,7 +167,7 @@ def _draft_max_model_len(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
                 "refuse",
                 f"max_model_len is {limit} in the configuration, above the {name} context of {context}",
             )
-    if method_of(spec).max_model_len_fails:
+    if spec.row.max_model_len_fails:
         return (
             "warn",
             f"max_model_len={limit} with an {spec.method} head stopped the engine in published runs",
@@ -273,13 +266,13 @@ def _draft_vocabulary(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 def _tokens_differ(spec: Spec, target: str | None, draft: str | None) -> bool:
     """Return whether two digests differ where this method needs the same tokens."""
     key = "use_heterogeneous_vocab"
-    may_differ = key in method_of(spec).own_keys and spec.settings.get(key) is True
+    may_differ = key in spec.row.own_keys and spec.settings.get(key) is True
     return target != draft and not may_differ
 
 
 def _keeps_method(spec: Spec) -> bool:
     """Return whether vLLM does not pick this method by the draft's name."""
-    method = METHODS.get(str(method_of(spec).engine_method))
+    method = METHODS.get(str(spec.row.engine_method))
     return method is not None and method.name_marker is None
 
 
@@ -287,10 +280,9 @@ def _keeps_method(spec: Spec) -> bool:
 _TERMS = {
     "may-draft-in-one-pass": lambda spec: _has_parallel_form(spec) or _in_one_pass(spec),
     "not-by-name": _keeps_method,
-    "small-model": _is_small_model,
     # A draft runs over more tokens than the target verified: a model, or a head in one pass.
     "takes-slots": lambda spec: (
-        _is_small_model(spec) or _in_one_pass(spec) or method_of(spec).drafts_in_one_pass
+        spec.row.drafts_with_model or _in_one_pass(spec) or spec.row.drafts_in_one_pass
     ),
 }
 

@@ -15,8 +15,6 @@ from mpctl.methods.preflight.nixl import differences
 from mpctl.methods.preflight.preflight_rule import (
     RuleOutcome,
     ServiceFacts,
-    drafts_with_weights,
-    method_of,
     read_rules,
 )
 from mpctl.methods.spec import INFERRED, Spec
@@ -214,7 +212,7 @@ def _unmanaged_method(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _engine_too_old(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """An engine older than the method exits at start-up, or worse, ignores it."""
-    floor = method_of(spec).floor
+    floor = spec.row.floor
     version = parse_version(facts.engine_version)
     if version is None:
         return None  # engine-version-unknown
@@ -247,7 +245,7 @@ def _engine_version_unknown(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _engine_too_new(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """An engine that no longer has the method exits at start-up."""
-    ceiling, version = method_of(spec).ceiling, parse_version(facts.engine_version)
+    ceiling, version = spec.row.ceiling, parse_version(facts.engine_version)
     if ceiling is None or version is None or version < ceiling.version:
         return None
     reason = f"{spec.method} is gone since vLLM {show(ceiling.version)} ({ceiling.source})"
@@ -295,7 +293,7 @@ def _line_of(flag: str, facts: ServiceFacts) -> str:
 
 def _only_on_v1(spec: Spec) -> bool:
     """Model Runner V2 has no proposer for it: suffix, Medusa, parallel heads and models, two vocabularies."""
-    method = method_of(spec)
+    method = spec.row
     parallel = (
         spec.settings.get("parallel_drafting") is True and method.parallel_drafting == "optional"
     )
@@ -303,7 +301,7 @@ def _only_on_v1(spec: Spec) -> bool:
 
 
 def _runner_matters(spec: Spec) -> bool:
-    method = method_of(spec)
+    method = spec.row
     if spec.is_none or not method.has_proposer:
         return False
     return spec.settings.get(_ADAPTIVE) is True or _only_on_v1(spec) or not method.v1_runner
@@ -312,8 +310,8 @@ def _runner_matters(spec: Spec) -> bool:
 def _model_runner(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """A method one runner lacks moves the candidate to the other runner, or does not start."""
     adaptive = spec.settings.get(_ADAPTIVE) is True
-    if facts.v2_runner is False and (not method_of(spec).v1_runner or adaptive):
-        what = "adaptive verification" if adaptive and method_of(spec).v1_runner else spec.method
+    if facts.v2_runner is False and (not spec.row.v1_runner or adaptive):
+        what = "adaptive verification" if adaptive and spec.row.v1_runner else spec.method
         todo = "a CPU build without Triton has V1 alone: use eagle3, or dflash for one pass"
         todo = todo if facts.device == "CPU" else "remove VLLM_USE_V2_MODEL_RUNNER=0"
         return "refuse", f"{what} needs Model Runner V2, the service runs V1", todo
@@ -350,7 +348,7 @@ def _kserve_storage_uris(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _adaptive_verification(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Verification that follows the load needs a late release, full graphs and attention of any length."""
-    version, since = parse_version(facts.engine_version), method_of(spec).adaptive_since
+    version, since = parse_version(facts.engine_version), spec.row.adaptive_since
     if version is not None and since is not None and version < since:
         todo = "raise the engine image, or remove the key"
         return (
@@ -395,7 +393,7 @@ def _dynamic_k(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
             "refuse",
             f"the engine drops the K schedule with data parallel size {facts.data_parallel}",
         )
-    version, method = parse_version(facts.engine_version), method_of(spec)
+    version, method = parse_version(facts.engine_version), spec.row
     late = version is not None and version >= SCHEDULED_SINCE
     if facts.v2_runner is False or not method.v2_runner:
         if late and not method.v2_runner:
@@ -414,7 +412,7 @@ def _dynamic_k(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _draft_variant(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Heads with more than the method's own run on Model Runner V2 of a late release; elsewhere they draft badly."""
-    variants, version = method_of(spec).variants, parse_version(facts.engine_version)
+    variants, version = spec.row.variants, parse_version(facts.engine_version)
     variant = next(
         (row for row in variants if set(row.architectures) & set(facts.draft.architectures or ())),
         None,
@@ -485,7 +483,7 @@ def _lora(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     draft = f"adapters apply to the target only, the {spec.method} draft proposes as the base model would"
     crashed = f"{spec.method} with LoRA has crashed the engine"
     return (
-        ("warn", f"LoRA is on: {draft if drafts_with_weights(spec) else crashed}")
+        ("warn", f"LoRA is on: {draft if spec.row.loads_weights else crashed}")
         if facts.enable_lora
         else None
     )
@@ -506,7 +504,7 @@ def _high_concurrency(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _busy(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """The trees are walked on the host for every request of the batch."""
-    limit, expected = method_of(spec).busy_above or 0, facts.concurrency or 0
+    limit, expected = spec.row.busy_above or 0, facts.concurrency or 0
     if expected <= limit:
         return None
     return (
@@ -528,7 +526,7 @@ _TERMS = {
     "has-late-key": lambda spec: any(KEYS[key].since for key in spec.settings if key in KEYS),
     "inferred": lambda spec: spec.method == INFERRED,
     "needs-host-tokens": lambda spec: (
-        method_of(spec).disables_async_scheduling
+        spec.row.disables_async_scheduling
         or spec.settings.get("disable_padded_drafter_batch") is True
     ),
     "runner-matters": _runner_matters,

@@ -218,11 +218,6 @@ class KnownBad:
             self._finding(row, severity, version) for row, severity in rated if severity is not None
         )
 
-    def asks_for_gpu(self, spec: Spec) -> bool:
-        """Return whether a row about this spec holds for some GPUs alone."""
-        rows = (row for row in self.rows if spec.method in row.methods)
-        return any(feature.startswith("gpu=") for row in rows for feature in row.features)
-
     def unchecked(self, spec: Spec, facts: ServiceFacts) -> tuple[str, ...]:
         """A line when rows could not be judged, with the facts they lack."""
         if spec.is_none:
@@ -230,7 +225,11 @@ class KnownBad:
         names = ("target.family", "target.name")
         missing = ["engine_version"] if parse_version(facts.engine_version) is None else []
         missing += ["target.family"] if all(facts.value(name) is None for name in names) else []
-        missing += ["gpu"] if facts.gpu is None and self.asks_for_gpu(spec) else []
+        rows = (row for row in self.rows if spec.method in row.methods)
+        if facts.gpu is None and any(
+            feature.startswith("gpu=") for row in rows for feature in row.features
+        ):
+            missing.append("gpu")
         return (f"known-bad: checked in part, unknown: {', '.join(missing)}",) if missing else ()
 
     def _severity(

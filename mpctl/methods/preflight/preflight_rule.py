@@ -15,7 +15,7 @@ from string import Template
 from typing import Any, Literal
 
 from mpctl.json_types import Json
-from mpctl.methods.method import Method, ReleaseFloor
+from mpctl.methods.method import ReleaseFloor
 from mpctl.methods.preflight.nixl import KvEnd
 from mpctl.methods.spec import Spec
 from mpctl.methods.table import METHODS
@@ -131,67 +131,7 @@ class ServiceFacts:
 
 # Severity, reason and, where it differs from the rule's, the next step; None when nothing is wrong.
 RuleOutcome = tuple[Severity, str] | tuple[Severity, str, str] | None
-Judge = Callable[[Spec, ServiceFacts], RuleOutcome]
 Applies = Callable[[Spec], bool]
-
-
-def speculates(spec: Spec) -> bool:
-    """Any method but none."""
-    return not spec.is_none
-
-
-@dataclass(frozen=True)
-class PreflightRule:
-    """A check; ``source`` and ``todo`` go into its findings."""
-
-    id: str
-    judge: Judge
-    source: str
-    todo: str
-    needs: tuple[str, ...] = ()
-    asks: tuple[str, ...] = ()
-    applies: Applies = speculates
-
-    def unknown_facts(self, spec: Spec, facts: ServiceFacts) -> tuple[str, ...]:
-        """The facts this rule lacks for this spec; empty when it does not apply."""
-        if not self.applies(spec):
-            return ()
-        return tuple(name for name in self.needs + self.asks if facts.value(name) is None)
-
-    def check(self, spec: Spec, facts: ServiceFacts) -> Finding | None:
-        """The finding, or None: not applicable, not known, or nothing wrong."""
-        if not self.applies(spec) or any(facts.value(name) is None for name in self.needs):
-            return None
-        outcome = self.judge(spec, facts)
-        if outcome is None:
-            return None
-        severity, reason, *todo = outcome
-        return Finding(self.id, severity, reason, self.source, todo[0] if todo else self.todo)
-
-
-def method_of(spec: Spec) -> Method:
-    """The method's entry; for a method we do not know, ``none``'s, which promises nothing."""
-    return spec.known or METHODS["none"]
-
-
-def drafts_with_weights(spec: Spec) -> bool:
-    """A head, a model or layers of the target propose."""
-    return method_of(spec).loads_weights
-
-
-def names_draft(spec: Spec) -> bool:
-    """Weights of its own are loaded for the draft."""
-    return drafts_with_weights(spec) and spec.draft is not None
-
-
-# Conditions of rules on the spec that both kinds of rules use.
-_TERMS: Mapping[str, Applies] = {
-    "any": lambda _spec: True,
-    "speculates": speculates,
-    "has-k": lambda spec: spec.k is not None,
-    "drafts-with-weights": drafts_with_weights,
-    "names-draft": names_draft,
-}
 
 
 @dataclass(frozen=True)
@@ -208,6 +148,51 @@ class _RuleRow:
     reason: str = ""
     when: str = ""
     differ: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PreflightRule(_RuleRow):
+    """A check; ``source`` and ``todo`` go into its findings. ``function``: a rule without a severity is judged by it,
+    another holds where it says so. ``conditions``: on the spec, each as ``applies`` names it."""
+
+    function: Callable[[Spec, ServiceFacts], Any] | None = None
+    conditions: tuple[Applies, ...] = ()
+
+    def is_about(self, spec: Spec) -> bool:
+        """Return whether every condition on the spec holds."""
+        return all(condition(spec) for condition in self.conditions)
+
+    def unknown_facts(self, spec: Spec, facts: ServiceFacts) -> tuple[str, ...]:
+        """The facts this rule lacks for this spec; empty when it does not apply."""
+        if not self.is_about(spec):
+            return ()
+        return tuple(name for name in self.needs + self.asks if facts.value(name) is None)
+
+    def check(self, spec: Spec, facts: ServiceFacts) -> Finding | None:
+        """The finding, or None: not applicable, not known, or nothing wrong."""
+        known = all(facts.value(name) is not None for name in self.needs)
+        if not (known and self.is_about(spec)):
+            return None
+        if self.when and not facts.value(self.when):
+            return None
+        if self.differ and len({facts.value(name) for name in self.differ}) == 1:
+            return None
+        outcome: Any = self.function is None or self.function(spec, facts)
+        if not outcome:
+            return None
+        if self.severity is not None:
+            outcome = self.severity, self.reason.format(spec=spec, facts=facts)
+        severity, reason, *todo = outcome
+        return Finding(self.id, severity, reason, self.source, todo[0] if todo else self.todo)
+
+
+# Conditions of rules on the spec that both kinds of rules use.
+_TERMS: Mapping[str, Applies] = {
+    "any": lambda _spec: True,
+    "speculates": lambda spec: not spec.is_none,
+    "has-k": lambda spec: spec.k is not None,
+    "names-draft": lambda spec: spec.names_draft,
+}
 
 
 @cache
@@ -235,22 +220,21 @@ def _rule(
     function: Callable[[Spec, ServiceFacts], Any] | None,
     terms: Mapping[str, Applies],
 ) -> PreflightRule:
-    conditions = [_condition(text, terms) for text in row.applies]
+    if function is None and row.severity is None:
+        raise ValueError(f"rule {row.id} has neither a severity nor a function")
     methods = METHODS.values()
     texts = {
         "methods": ", ".join(METHODS),
         "floors": _releases((row.name, row.floor) for row in methods),
         "ceilings": _releases((row.name, row.ceiling) for row in methods),
     }
-    return PreflightRule(
-        row.id,
-        _judge(row, function),
-        Template(row.source).substitute(texts),
-        Template(row.todo).substitute(texts),
-        row.needs,
-        row.asks,
-        lambda spec: all(condition(spec) for condition in conditions),
-    )
+    values = vars(row) | {
+        "source": Template(row.source).substitute(texts),
+        "todo": Template(row.todo).substitute(texts),
+        "function": function,
+        "conditions": tuple(_condition(text, terms) for text in row.applies),
+    }
+    return PreflightRule(**values)
 
 
 def _releases(rows: Iterable[tuple[str, ReleaseFloor | None]]) -> str:
@@ -265,7 +249,7 @@ def _condition(text: str, terms: Mapping[str, Applies]) -> Applies:
     if kind == "method":
         return lambda spec: (
             spec.known is not None
-            and speculates(spec)
+            and not spec.is_none
             and bool(getattr(spec.known, field_name)) is wanted
         )
     if kind == "settings":
@@ -274,22 +258,3 @@ def _condition(text: str, terms: Mapping[str, Applies]) -> Applies:
             return lambda spec: (spec.settings.get(key) == value) is wanted
         return lambda spec: (spec.settings.get(key) is not None) is wanted
     return lambda spec: terms[name](spec) is wanted
-
-
-def _judge(row: _RuleRow, function: Callable[[Spec, ServiceFacts], Any] | None) -> Judge:
-    if row.severity is None:
-        if function is None:
-            raise ValueError(f"rule {row.id} has neither a severity nor a function")
-        return function
-    severity = row.severity
-
-    def judge(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
-        if row.when and not facts.value(row.when):
-            return None
-        if row.differ and len({facts.value(name) for name in row.differ}) == 1:
-            return None
-        if function is not None and not function(spec, facts):
-            return None
-        return severity, row.reason.format(spec=spec, facts=facts)
-
-    return judge
