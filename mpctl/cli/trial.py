@@ -14,13 +14,15 @@ from mpctl.app.planned_workload import read_workload
 from mpctl.app.requests import MeasurementRequest, SpeculationRequest
 from mpctl.app.session.base import EngineCounters, ServiceNotFound, Session
 from mpctl.cli import root
-from mpctl.cli.command import ASKS, command, service_argument
+from mpctl.cli.bench.run import run as bench
+from mpctl.cli.command import ASKS, command, read_request, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.errors import Refused
+from mpctl.experiment.workload import Workload
 from mpctl.gate.rule import Outcome
 from mpctl.methods import METHODS
 
-_START_S, _ANSWER_S = 60.0, 8.0  # of an engine and of an answer that nobody measured
+_START_S = 60.0  # of an engine that nobody measured
 _PLAIN = SpeculationRequest(
     next(name for name, row in METHODS.items() if row.engine_method and row.needs_draft == "none")
 )
@@ -52,16 +54,13 @@ def try_(context: CliContext, /, name: str | None) -> int:
             error.message, hint=f"{error.hint}; {plan} predicts for a model without a service"
         ) from None
     before = session.counters()
-    speculation = _best_method(context, session)
+    workload = _workload(context)
+    speculation = _best_method(context, session, workload.concurrency)
     words = [word for text in speculation.settings for word in ("--set", text)]
-    usual = read_workload(MeasurementRequest())
-    # An engine starts, then both arms answer every prompt.
-    minutes = math.ceil(
-        ((session.start_s() or _START_S) + 2 * usual.repeats * usual.per_round * _ANSWER_S) / 60
-    )
+    minutes = math.ceil(((session.start_s() or _START_S) + 2 * workload.arm_s()) / 60)
     terminal.confirm(
         f"{' '.join((speculation.method, *words))} is measured next to {session.title}: one more engine with as many "
-        f"GPUs as the first, for at most about {minutes} min unless your settings plan more; users stay where they "
+        f"GPUs as the first, for at most about {minutes} min; users stay where they "
         f"are{_users_warning(before, session.counters())}\n"
         "Measure it?"
     )
@@ -102,15 +101,24 @@ def _users_warning(before: EngineCounters, now: EngineCounters) -> str:
     )
 
 
-def _best_method(context: CliContext, session: Session) -> SpeculationRequest:
-    """The method that is predicted to gain most; n-gram where nothing is predicted."""
+def _workload(context: CliContext) -> Workload:
+    """The workload of the bench that follows, which reads the same settings files and variables."""
+    defaults = context.files.defaults(("bench", "run"), bench)
+    with bench.make_context("run", [], obj=context, default_map=defaults) as call:
+        return read_workload(read_request(MeasurementRequest, call.params))
+
+
+def _best_method(
+    context: CliContext, session: Session, concurrency: tuple[int, ...]
+) -> SpeculationRequest:
+    """The method that is predicted to gain most at the measured concurrency; n-gram where nothing is predicted."""
     choose = annex.find("choose-method")
     if choose is None:
         context.terminal.note("mpctl/lab is not part of this installation, so nothing is predicted")
         return _PLAIN
     _step(context, session.command("plan", "--spec", "all"))
     try:
-        best: SpeculationRequest = choose(session, SpeculationRequest("auto"), (1,))
+        best: SpeculationRequest = choose(session, SpeculationRequest("auto"), concurrency)
     except Refused:
         context.terminal.note(
             "no gain is predicted for any method; n-gram, which needs no draft, can be measured all the same"

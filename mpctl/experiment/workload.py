@@ -36,6 +36,7 @@ _COINS = 8  # tossed together
 _GRAM, _ALIKE = 3, 0.7
 _COMPARED, _WORDS, _PLACES = 200, 400, 20  # so that long prompts of one template take no second
 _COST = 1.5  # times the prompts of one class that its variants take together
+_ANSWER_S = 8.0  # of an answer that nobody measured
 _FILL = 2  # requests of a block per request in flight, at least, so that the concurrency is reached
 
 
@@ -254,6 +255,15 @@ class Workload(Record):
     def per_round(self) -> int:
         """Prompts sent to each arm in one round."""
         return sum(self.requests_of(cell) for cell in self.cells)
+
+    def arm_s(self, answer_s: float | None = None) -> float:
+        """Predicted time in s of all planned prompts to one arm, at most its half of the limit. ``answer_s``: of one
+        answer; None where nobody measured it."""
+        seconds = self.repeats * math.fsum(
+            self.requests_of(cell) / (cell.rate or cell.concurrency / (answer_s or _ANSWER_S))
+            for cell in self.cells
+        )
+        return min(seconds, self.max_time_s / 2 or seconds)
 
     @property
     def default_rounds(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -39,7 +38,7 @@ from mpctl.rollout.ports import Arm, Demand
 BAKE_S = 600.0  # long enough for a few thousand requests of a busy service
 _UNUSED_BAKE_S = 120.0  # of a service that hardly anybody has used since its engines started
 _WINDOW_S = 5.0  # where the counters since the start tell users already
-_START_S, _ANSWER_S = 60.0, 8.0  # of an engine and of an answer that nobody measured
+_START_S = 60.0  # of an engine that nobody measured
 
 
 @dataclass(frozen=True)
@@ -289,12 +288,7 @@ def _room(
     """Read what can run beside the service."""
     start_s = session.start_s() or _START_S
     quiet = _workload_beside_users(known, Placement.PAIR, users)
-    answer_s = users.answer_s or _ANSWER_S
-    block_s = quiet.repeats * math.fsum(
-        quiet.requests_of(cell)
-        * (answer_s / cell.concurrency if cell.rate is None else 1 / cell.rate)
-        for cell in quiet.cells
-    )  # predicted, of all planned prompts to one arm
+    block_s = quiet.arm_s(users.answer_s)
     if place.strategy is Strategy.IN_PLACE:
         fault = "--strategy in-place runs no engine beside the service"
         return Room(0, fault=fault, start_s=start_s, block_s=block_s)
