@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from mpctl.errors import InputError, MpctlError, nearest
+from mpctl.experiment.run import Run
 from mpctl.gate.policy import Policy
 from mpctl.platform.state_files import part_of_path, state_root
 
@@ -37,17 +38,17 @@ def _nearest(missing: Path) -> str:
     )
 
 
-def report_file(service: str, run: str, extension: str) -> Path:
+def report_file(service: str, run: Run, extension: str) -> Path:
     """Return the file of this machine for the report on a measurement, in a folder that exists. ``service``:
-    NAMESPACE/NAME, or empty; ``run``: its id, which may come from a file of others.
+    NAMESPACE/NAME, or empty; two clusters may have the same, so the time of the measurement is in the name.
 
     Raises:
-        InputError: the id would lead elsewhere.
+        InputError: the id or the time, which may come from a file of others, would lead elsewhere.
         OSError: the folder cannot be made.
     """
     folder = state_root() / "reports" / service
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder / (part_of_path(run) + extension)
+    return folder / part_of_path(f"{run.id}-{run.created[:19]}{extension}".replace(":", ""))
 
 
 def write_whole(path: Path, data: bytes, *, option: str) -> None:

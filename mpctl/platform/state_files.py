@@ -13,7 +13,7 @@ the new, never half.
         arms/<id>.log    what the engine said
         supervisor.log
     $XDG_STATE_HOME/mpctl/reports/<namespace>/<name>/
-        <rollout>.md     the report on a rollout, on any platform; .html once it was opened
+        <rollout>-<time>.md   the report on a rollout, on any platform; .html once it was opened
 """
 
 from __future__ import annotations

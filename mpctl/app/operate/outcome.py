@@ -190,7 +190,7 @@ def write_report(outcome: OperationOutcome) -> Path | None:
     # Judged again, as mpctl report does: a verdict on answers alone has no cell of the baseline's rounds.
     analysis, verdict = finished.judge()
     report = build_report(finished.run, analysis, verdict, service=finished.service)
-    path = report_file(finished.service, finished.run.id, ".md")
+    path = report_file(finished.service, finished.run, ".md")
     write_text(path, markdown_report(report))
     return path
 

@@ -79,7 +79,7 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
         measured = make_report(context.place, context.terminal, request)
         text = render(measured, form)
         if opens_own_file:
-            path = report_file(measured.service, measured.run.id, f".{form}")
+            path = report_file(measured.service, measured.run, f".{form}")
     if path is None:
         context.terminal.exact(text)
         return

@@ -1,6 +1,7 @@
 """argv -> request of rollout and rollback, and the whole output of rollout's end; no service is touched."""
 
 import json
+import re
 from dataclasses import replace
 
 import click
@@ -368,8 +369,9 @@ def test_every_rule_is_listed_when_asked_for():
 def roll_out(cli, monkeypatch):
     """Roll out by the command line, on a service in memory whose candidate takes ``seconds`` per request."""
 
-    def roll_out(*arguments, seconds=0.05):
+    def roll_out(*arguments, seconds=0.05, later_s=0):
         session = MemorySession(seconds=seconds)
+        session.clock.sleep(later_s)
         monkeypatch.setattr("mpctl.local.session.open_local", lambda *_, **_gone: session)
         measurement = ("--requests", "5", "--repeats", "6")
         return cli("rollout", "--spec", "ngram", *measurement, "--yes", *arguments)
@@ -383,7 +385,8 @@ def test_a_rollout_that_was_judged_ends_with_the_path_of_its_report(
     cli, roll_out, seconds, code, word
 ):
     done = roll_out(seconds=seconds)
-    path = cli.state / "reports" / "chat" / "svc" / "rollout-1.md"
+    (path,) = (cli.state / "reports" / "chat" / "svc").iterdir()
+    assert re.fullmatch(r"rollout-1-\d{4}-\d\d-\d\dT\d{6}\.md", path.name)
     shows = f"report: {path}; 'mpctl report svc --open -n chat' shows it as a page"
     assert done.code == code
     assert shows in done.err.splitlines()
@@ -392,6 +395,15 @@ def test_a_rollout_that_was_judged_ends_with_the_path_of_its_report(
     assert report.startswith(f"<!-- mpctl report -->\n\n### {'✗' if code else '✓'} {word}")
     prompts = built_in_prompts("edits")[0]
     assert not any(str(prompt)[:60] in report for prompt in prompts)
+
+
+@pytest.mark.needs("local")
+def test_the_report_on_a_service_of_the_same_name_elsewhere_is_kept(cli, roll_out):
+    """Operations are counted on each cluster, so both rollouts are rollout-1 of chat/svc."""
+    roll_out()
+    roll_out(seconds=0.3, later_s=3600)
+    reports = sorted((cli.state / "reports" / "chat" / "svc").iterdir())
+    assert ["Promote" in report.read_text().split("\n")[2] for report in reports] == [True, False]
 
 
 @pytest.mark.needs("local")

@@ -184,7 +184,7 @@ def test_a_page_is_opened_in_the_browser(cli, run_file, browser):
     done = cli("report", run_file, "--open")
     (path,) = (cli.state / "reports").iterdir()
     assert (done.code, done.out, done.err) == (0, "", f"wrote {path}\n")
-    assert (path.name, browser.pages) == (f"{make_run().id}.html", [path.as_uri()])
+    assert (path.name, browser.pages) == ("bench-1-2026-11-21T050012.html", [path.as_uri()])
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
@@ -213,7 +213,7 @@ def service(cli):
 @pytest.mark.needs("local")
 def test_the_page_of_a_rollout_lies_with_the_reports_of_its_service(cli, service, browser):
     assert cli("report", "rollout-1", "--open").code == 0
-    page = cli.state / "reports" / "default" / "demo" / "rollout-1.html"
+    page = cli.state / "reports" / "default" / "demo" / "rollout-1-2026-11-21T050012.html"
     assert browser.pages == [page.as_uri()]
 
 
