@@ -17,7 +17,7 @@ from mpctl.errors import InputError
 
 # name -> module and function
 HOOKS = {
-    "made-draft": "mpctl.lab.drafts.made:with_made_head",
+    "made-draft": "mpctl.lab.drafts.made:made_weights",
     "card-findings": "mpctl.lab.drafts.made:findings_of_card",
     "running-trainings": "mpctl.lab.drafts.training:running_trainings",
     "stale-draft": "mpctl.lab.drafts.stale:read_refresh",

@@ -33,6 +33,7 @@ def facts_of(
     engine_log: str | None = None,
 ) -> ServiceFacts:
     """The facts of one change to one service; ``engine_log``: what its engine logged since it started."""
+    v2_runner = runs_v2(service, engine_log)
     command = EngineCommand((*service.runtime_args, *service.command.argv))
     target = target or ModelFacts()
     draft = draft or ModelFacts()
@@ -73,7 +74,7 @@ def facts_of(
         lines=service.flag_lines,
         plain_secrets=plain_secrets(service.env, command.argv),
         concurrency=concurrency,
-        v2_runner=runs_v2(service, engine_log),
+        v2_runner=v2_runner,
         device=read_log(engine_log or "").device,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from mpctl.methods.build_spec import build, parse_config
 from mpctl.methods.preflight.checks import preflight_findings, unknowns
 from mpctl.methods.preflight.preflight_rule import CheckpointFacts, Finding, ServiceFacts
-from mpctl.methods.spec import Spec, from_config
+from mpctl.methods.spec import Spec, from_config, spec_text
 from mpctl.methods.table import METHODS
 from mpctl.methods.versions import parse_version
 
@@ -23,5 +23,6 @@ __all__ = [
     "parse_config",
     "parse_version",
     "preflight_findings",
+    "spec_text",
     "unknowns",
 ]

@@ -167,6 +167,11 @@ class Spec:
         return hash(self._canonical())
 
 
+def spec_text(spec: Spec | None) -> str:
+    """A speculation for people; ``as found`` where nobody read it."""
+    return "as found" if spec is None else spec.describe()
+
+
 def from_config(config: Mapping[str, JsonValue] | None) -> Spec:
     """The spec a running service carries; never raises: what we do not know is carried, not judged."""
     if not config:

@@ -18,10 +18,9 @@ from mpctl.experiment.run import ArmConditions
 from mpctl.experiment.users import Placement
 from mpctl.gate.arms import require_alike
 from mpctl.manifest import redacted
-from mpctl.methods import METHODS, Spec
+from mpctl.methods import METHODS, Spec, spec_text
 from mpctl.rollout.measurement_records import MeasurementRecords
 from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Meter, Progress, SentBlock
-from mpctl.rollout.revision import spec_text
 
 # An engine with LoRA dies of a request for log probabilities of its prompt (vLLM #29955, #16668).
 _LORA = frozenset({"--enable-lora", "--lora-modules"})

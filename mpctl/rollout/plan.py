@@ -11,10 +11,10 @@ from enum import StrEnum
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.policy import Policy
 from mpctl.json_types import Json
-from mpctl.methods import Spec
+from mpctl.methods import Spec, spec_text
 from mpctl.records import Record
 from mpctl.rollout.ports import Arm
-from mpctl.rollout.revision import Manifest, Revision, spec_text
+from mpctl.rollout.revision import Manifest, Revision
 
 
 class Kind(StrEnum):

@@ -17,11 +17,6 @@ from mpctl.methods import Spec
 from mpctl.records import decode, encode, restored
 
 
-def spec_text(spec: Spec | None) -> str:
-    """A speculation for people; ``as found`` where nobody read it."""
-    return "as found" if spec is None else spec.describe()
-
-
 def text_digest(text: str) -> str:
     """sha256 of a manifest's bytes, hex."""
     return hashlib.sha256(text.encode()).hexdigest()

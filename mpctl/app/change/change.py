@@ -173,6 +173,7 @@ def _with_masked(text: str) -> list[str]:
 
 
 _UNKNOWN_LOAD = Load()
+_MADE = "made:"  # --draft of a trained head, before its name
 
 
 def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_LOAD) -> Change:
@@ -183,8 +184,9 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         Refused: the method needs a draft and none fits.
     """
     require_gpu(request.gpu)
-    if made := annex.find("made-draft"):
-        request = made(source, request)
+    if request.draft is not None and request.draft.startswith(_MADE):
+        head = annex.need("made-draft")(source, request.draft.removeprefix(_MADE))
+        request = replace(request, draft=head)
     config, method = read_config(request.config), METHODS.get(request.method)
     ask_hub = source.asks_hub and method is not None and method.loads_weights
     facts = request.staging or StagingFacts()

@@ -79,6 +79,12 @@ class Preflight:
             InputError: the request overrides an unknown finding; the hint lists the known ones.
         """
         request, target, draft, spec = self.request, self.target, self.draft, self.staged.spec
+        memory, no_memory = None, ""
+        try:
+            memory = estimate_memory(target, draft.facts, self.conditions)
+        except NotEstimated as error:
+            no_memory = str(error) if spec.draft is not None else ""
+        of_memory = memory_findings(memory) if memory else ()
         load = self.conditions.load
         facts = replace(
             facts_of(
@@ -93,18 +99,16 @@ class Preflight:
             ),
             gpu=self.conditions.gpu,
         )
-        memory, no_memory = None, ""
-        try:
-            memory = estimate_memory(target, draft.facts, self.conditions)
-        except NotEstimated as error:
-            no_memory = str(error) if spec.draft is not None else ""
-        of_memory = memory_findings(memory) if memory else ()
         known_bad = load_known_bad(request.known_bad)
-        of_rules, matches, lacking = (
-            preflight_findings(spec, facts),
-            match(spec, facts),
-            unknowns(spec, facts),
+        of_rules, matches = preflight_findings(spec, facts), match(spec, facts)
+        unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
+        unchecked = (
+            *unknowns(spec, facts),
+            *known_bad.unchecked(spec, facts),
+            *(f"files: {reason}" for reason in unread),
         )
+        if no_memory:
+            unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
         every = (
             *self.notes,
             *of_rules,
@@ -138,14 +142,6 @@ class Preflight:
                 field="--accept",
                 hint=f"the preflight found {refusals}",
             )
-        unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
-        unchecked = (
-            *lacking,
-            *known_bad.unchecked(spec, facts),
-            *(f"files: {reason}" for reason in unread),
-        )
-        if no_memory:
-            unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
         return PreflightResult(findings, unchecked, matches, memory)
 
 

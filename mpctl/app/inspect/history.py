@@ -11,9 +11,10 @@ from mpctl.app.inspect_requests import DiffRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, MpctlError
 from mpctl.json_types import Json
+from mpctl.methods import spec_text
 from mpctl.rollout.ledger import live_revisions, lost_history
 from mpctl.rollout.operation import Operation, operations
-from mpctl.rollout.revision import Revision, spec_text
+from mpctl.rollout.revision import Revision
 from mpctl.rollout.steps.measure import verdict_of
 
 RATIOS = ("throughput", "time per token")

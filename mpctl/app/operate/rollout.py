@@ -11,7 +11,7 @@ from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resum
 from mpctl.app.operate.rollout_known import Known, read_known
 from mpctl.app.operate.rollout_place import Place, available_place, requested_place
 from mpctl.app.operate.rollout_plan import current, explain_rollout, placed, plan_rollout
-from mpctl.app.planned_workload import remember_files
+from mpctl.app.planned_workload import describe_workload, remember_files
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session
 from mpctl.experiment.users import USERS_LOAD, below_users_load
@@ -54,8 +54,8 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     known.change.require_allowed()
     if opens:
         place = available_place(session, known, place)
-        _announce(session, place)
         change = _checked_under_users_load(session, known, place)
+        _announce(session, place)
         predict = annex.find("predict")
         prediction = (
             predict(session, request.speculation, change, place.workload.concurrency)
@@ -63,7 +63,11 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
             else None
         )
         plan = placed(plan, place, prediction)
-    reasons = (explain_rollout(session, plan, place.workload), place.reason, known.fidelity_reason)
+    reasons = (
+        explain_rollout(session, plan, describe_workload(place.workload)),
+        place.reason,
+        known.fidelity_reason,
+    )
     explanation = "\n".join(filter(None, reasons))
     if request.dry_run is not DryRun.NONE:
         return OperationOutcome.of_preview(session, preview(session, plan, explanation))

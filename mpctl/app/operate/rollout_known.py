@@ -72,13 +72,15 @@ def read_known(session: Session, request: RolloutRequest) -> Known:
     workload = read_workload_with_notes(
         session.console, request.measurement, request.speculation.accepted
     )
-    request = _with_best_method(session, request, workload, unfinished)
+    if request.speculation.method == AUTO:
+        request = _with_best_method(session, request, workload, unfinished)
     measured_load = Load(workload.most, max(workload.temperatures), workload.prompts)
     change = prepare(session, request.speculation, measured_load)
     load_place = choose_load_place(
         request.measurement.load, session.platform.name, unfinished=unfinished
     )
-    workload = _with_variants(session, request, workload, unfinished)
+    if request.measurement.asks_for_variants:
+        workload = _with_variants(session, request, workload, unfinished)
     known = Known(
         request,
         change,
@@ -194,14 +196,12 @@ def with_users_prompts(
 def _with_best_method(
     session: Session, request: RolloutRequest, workload: Workload, unfinished: Operation | None
 ) -> RolloutRequest:
-    """The request with the plan's best method where it asks for ``auto``.
+    """The request with the plan's best method in place of ``auto``.
 
     Raises:
         Conflict: a rollout is unfinished, which may be of another method by now.
         Refused: no method is predicted to gain.
     """
-    if request.speculation.method != AUTO:
-        return request
     if unfinished is not None:
         raise Conflict(
             f"{unfinished.id} of {session.title} is unfinished",
@@ -219,9 +219,6 @@ def _with_variants(
     Raises:
         InputError: something that is asked for is not served.
     """
-    measurement = request.measurement
-    if not measurement.asks_for_variants:
-        return workload
     stored = stored_workload(session.store, unfinished)
     if stored is not None and stored.variants:
         return stored.with_prompts({kind.name: kind.prompts for kind in workload.traffic}.get)
@@ -229,6 +226,6 @@ def _with_variants(
         live = measured_engine(context, Arm(session.platform.read().text), None)
         divide = annex.need("with-variants")
         divided: Workload = divide(
-            workload, measurement, [live.endpoint], session.service().command
+            workload, request.measurement, [live.endpoint], session.service().command
         )
         return divided

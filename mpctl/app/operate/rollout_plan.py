@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from mpctl.app.operate.rollout_known import Known
 from mpctl.app.operate.rollout_place import Place, current_traffic_route
-from mpctl.app.planned_workload import describe_workload
 from mpctl.app.session.base import Session
 from mpctl.estimate import target_name_of
-from mpctl.experiment.workload import Workload
 from mpctl.json_types import Json
 from mpctl.rollout.plan import BakePlan, Kind, Plan, Strategy, TrafficPlan, UsersPlan
 from mpctl.rollout.revision import Manifest
@@ -71,12 +69,12 @@ def current(plan: Plan, session: Session, known: Known) -> Plan:
     return replace(plan, route=route, scaling=session.platform.scaling())
 
 
-def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:
-    """Describe the steps of a rollout."""
+def explain_rollout(session: Session, plan: Plan, prompts: str) -> str:
+    """Describe the steps of a rollout. ``prompts``: its workload in words."""
     sent = " from a Job in the cluster" if plan.load == "job" else ""
     return (
         f"{session.title}: {plan.baseline_text} -> {plan.spec_text}, {describe_place(session, plan)}; "
-        f"{describe_workload(workload)} to each arm{sent}; {describe_traffic(plan)}{describe_bake(plan)}"
+        f"{prompts} to each arm{sent}; {describe_traffic(plan)}{describe_bake(plan)}"
         f"an engine may take at most {plan.ready_timeout_s:.0f} s to become ready; "
         f"a rollback takes {describe_rollback(session, plan)}"
     )

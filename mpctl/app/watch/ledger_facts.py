@@ -15,7 +15,7 @@ from mpctl import annex
 from mpctl.app.session.base import Session, SystemClock, who
 from mpctl.errors import InputError, MpctlError
 from mpctl.estimate.facts import running_findings
-from mpctl.methods import Finding, Spec
+from mpctl.methods import Finding, Spec, spec_text
 from mpctl.methods.versions import engine_release
 from mpctl.records import restored
 from mpctl.rollout.ledger import live_revisions
@@ -28,7 +28,7 @@ from mpctl.rollout.operation import (
     withdrawn,
 )
 from mpctl.rollout.plan import Kind, Plan
-from mpctl.rollout.revision import Revision, spec_text
+from mpctl.rollout.revision import Revision
 from mpctl.watch.assessment import ANSWERS
 from mpctl.watch.decision import Rung, ladder
 from mpctl.watch.reference import RECORD, Reference

@@ -16,8 +16,9 @@ from mpctl.app.session.base import Session
 from mpctl.cli.command import presentable
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns
+from mpctl.methods import spec_text
 from mpctl.rollout.operation import Ending, Operation
-from mpctl.rollout.revision import Revision, spec_text
+from mpctl.rollout.revision import Revision
 
 
 def print_history(context: CliContext, session: Session) -> None:

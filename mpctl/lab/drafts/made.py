@@ -4,50 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 from mpctl import commands
-from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.prompt_files import Prompt
 from mpctl.lab.drafts.card import CARD_FILE, Card, Target, card_of
-from mpctl.lab.drafts.heads import TrainedHeads, heads_of
+from mpctl.lab.drafts.heads import heads_of
 from mpctl.lab.in_engine.heads import weights_digest
 from mpctl.manifest import Service
 from mpctl.methods import Finding
 from mpctl.platform.checkpoints import Directory, read_json
 from mpctl.records import restored
 
-MADE = "made:"
 _SOURCE = "the head's card"
 
 
-def with_made_head(source: Source, request: SpeculationRequest) -> SpeculationRequest:
-    """Return the request with the weights of the head behind ``--draft made:NAME``.
+def made_weights(source: Source, head: str) -> str:
+    """Return the weights of the head behind ``--draft made:NAME``.
 
     Raises:
         InputError: there is no such head, or its training is not finished; the message lists those that are.
     """
-    if request.draft is None or not request.draft.startswith(MADE):
-        return request
     heads = heads_of(source)
     if heads is None:
         raise InputError(
-            f"{request.draft}: heads are trained for running services alone",
+            f"made:{head}: heads are trained for running services alone",
             field="--draft",
             hint="name the service instead of a file, or the folder of the head",
         )
     with closing(heads):
-        return replace(request, draft=_weights(source, heads, request.draft.removeprefix(MADE)))
-
-
-def _weights(source: Source, heads: TrainedHeads, head: str) -> str:
-    trained = [card.name for card in heads.cards()]
-    if head in trained:
-        return heads.weights(head)
-    begun = head in (order.name for order in heads.orders())
+        trained = [card.name for card in heads.cards()]
+        if head in trained:
+            return heads.weights(head)
+        begun = head in (order.name for order in heads.orders())
     listing = commands.line("drafts", "list", source.name, namespace=source.namespace)
     raise InputError(
         f"the training of {head} has no card yet"

@@ -249,7 +249,7 @@ class Planner:
             fitted(),
             share=source.counters().prefix_hit_share if isinstance(source, Session) else None,
             block=int(block) if block and block.isdecimal() else None,
-            connector=service.command.has("kv-transfer-config"),
+            connector=service.command.get("kv-transfer-config") is not None,
         )
 
     def _needs(self, change: Change) -> Needs:
