@@ -242,11 +242,12 @@ def ask_and_wait(context: Context, operation: Operation) -> ReadinessResult:
     """Do what needs no candidate while it starts: ask the baseline, which serves already, send it the untimed requests,
     and calibrate the load client. Then wait for the candidate."""
     measured = measurement(context, operation)
-    asked = _Pass(context, operation, measured.engines).ask_baseline()
-    context.answers[operation.id] = asked
-    measured.records.add(BURST, Burst(len(asked.asks)))  # until the candidate answers them, too
-    send_bursts(measured.engines, (BASELINE,))
-    measured.calibrate()
+    with measured.records.writing():  # also what was sent before a request failed
+        asked = _Pass(context, operation, measured.engines).ask_baseline()
+        context.answers[operation.id] = asked
+        measured.records.add(BURST, Burst(len(asked.asks)))  # until the candidate answers them, too
+        send_bursts(measured.engines, (BASELINE,))
+        measured.calibrate()
     measured.records.write()
     return wait_ready(context, operation)
 

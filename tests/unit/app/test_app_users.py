@@ -15,7 +15,7 @@ from mpctl.app.requests import (
     TrafficRequest,
 )
 from mpctl.app.session.base import EngineCounters
-from mpctl.errors import InputError, Refused
+from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.experiment.users import Placement
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
@@ -502,3 +502,19 @@ def test_what_a_rollout_without_a_verdict_sent_is_not_taken_for_users():
         assert outcome.operation.ending is Ending.FAILED
         assert outcome.operation.plan.users.placement is Placement.SERVICE
     assert sum(count for _, count, _ in session.memory.context.meter.asked) > 100
+
+
+def test_what_was_sent_before_the_baseline_stopped_answering_is_not_taken_for_users(monkeypatch):
+    """The pass of answers breaks off after its requests, while the candidate starts."""
+    session = Unused()
+    meter = session.memory.context.meter
+
+    def broken(*_asks, **_options):
+        raise MpctlError("the engine does not answer")
+
+    monkeypatch.setattr(meter, "score", broken)
+    for _ in range(3):
+        outcome = rollout.run(session, request())
+        assert outcome.operation.ending is Ending.FAILED
+        assert outcome.operation.plan.users.placement is Placement.SERVICE
+    assert sum(count for _, count, _ in meter.asked) > 100
