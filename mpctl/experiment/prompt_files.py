@@ -274,10 +274,10 @@ def _requests(record: Any, *, nested: bool) -> _Session:
     if media := next((name for name in _NAMES["media"] if record.get(name)), None):
         raise _UnknownError("cannot be sent", media)
     system = [{"role": "system", "content": record["system"]}] if record.get("system") else []
-    lists = _NAMES["conversations"]
-    name = next((name for name in lists if isinstance(record.get(name), list)), None)
-    if name is not None:
-        return _conversation([*system, *record[name]], settings, unsent, name)
+    lists = {name: _parsed(record.get(name)) for name in _NAMES["conversations"]}
+    for name, turns in lists.items():
+        if isinstance(turns, list):
+            return _conversation([*system, *turns], settings, unsent, name)
     if "prompt" not in record and "instruction" in record:
         return _conversation([*system, *_instruction(record)], settings, unsent, "instruction")
     if "prompt" not in record:
