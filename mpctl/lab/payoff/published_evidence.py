@@ -131,7 +131,7 @@ def outside(
         f"no published row covers {cell.precision} weights": cell.precision not in ("bf16", "fp16"),
         "no published row covers a target with windowed or linear attention": cell.target.hybrid,
         "the fit holds for no mixture of experts": cell.target.experts,
-        f"no published row covers a target that {cell.spread} spreads": cell.spread,
+        f"no published row covers an engine with {cell.unfitted}": cell.unfitted,
         f"prompts of {cell.prompt:,.0f} tokens are longer than {LONGEST_PROMPT:,}": cell.prompt
         > LONGEST_PROMPT,
         f"{load:.1f} times the tokens per step at which compute takes over": load > _MOST_LOAD,

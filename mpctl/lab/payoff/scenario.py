@@ -267,7 +267,7 @@ class Scenario:
     max_num_seqs: int | None = None
     max_model_len: int | None = None
     engine: Version | None = None
-    spread: str = ""  # flags by which the target is spread in a way that the fit does not know
+    unfitted: str = ""  # flags of the engine that the fit does not know
     requests: float = math.inf
 
     @property

@@ -43,8 +43,10 @@ _PROCESSOR = Gpu(CPU, math.inf, 30.0, 0.5)  # its KV pool is a setting of its ow
 _PROCESSORS = ("cpu", "xeon", "epyc", "ryzen", "core(tm)", "neoverse", "processor")
 # Flags that keep weights elsewhere than on the GPUs of tensor parallelism.
 _RANKS = ("pipeline-parallel-size", "data-parallel-size", "prefill-context-parallel-size")
-# Flags that spread a target in a way that the fit does not know: over other GPUs, or to the host's memory.
+# Flags that the fit does not know: they spread a target over other GPUs or to the host's memory, or every published
+# engine runs without them, which replays CUDA graphs.
 _SPREADS = (*_RANKS, "decode-context-parallel-size", "enable-expert-parallel", "cpu-offload-gb")
+_EAGER = "enforce-eager"
 _NO_SHAPE = "give its dimensions: MPCTL_TARGET_LISTING=FILE (docs/how-to/drafts.md), or ask with --cell FILE"
 
 
@@ -320,7 +322,7 @@ class Planner:
                     f"try '{commands.line(*words)}'",
                 )
             raise InputError(reason, field=f"--{field.rpartition('.')[2].replace('_', '-')}")
-        refusal = None if cell.spread else misfit(cell)
+        refusal = None if cell.unfitted.removeprefix(f"--{_EAGER}") else misfit(cell)
         return (
             cell
             if refusal is None
@@ -339,9 +341,6 @@ class Planner:
         request, target, facts = self._request, self._target, self._target.checkpoint.facts
         numbers = served_numbers(target.service, facts)
         pool, draft_pool = self.evidence.pools.get(method, (self._log.tokens, None))
-        quantised = (
-            facts.quantization if facts and facts.quantization not in (None, "none") else None
-        )
         converted = target.service.command.get("quantization")
         weights = facts.weight_gib if facts and not converted else None
         return Scenario(
@@ -356,7 +355,7 @@ class Planner:
             gpus=_gpus_of(target),
             draft=shapes[1],
             precision=precision_of(
-                f"{converted or ''} {quantised or ''} {target.model or ''}", shapes[0]
+                f"{converted} {facts and facts.quantization} {target.model}", shapes[0]
             ),
             kv_element_bytes=float(numbers.element_bytes),
             weights_gb=weights and weights * GIB / 1e9,
@@ -366,5 +365,7 @@ class Planner:
             max_num_seqs=numbers.max_num_seqs,
             max_model_len=numbers.max_model_len,
             engine=parse_version(target.engine),
-            spread=", ".join(f"--{flag}" for flag in _SPREADS if _sized(target, flag) != 1),
+            unfitted=", ".join(
+                f"--{flag}" for flag in (_EAGER, *_SPREADS) if _sized(target, flag) != 1
+            ),
         )

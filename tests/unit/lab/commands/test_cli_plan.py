@@ -383,6 +383,7 @@ def test_a_model_that_is_not_known_names_the_nearest(cli):
         ),
         ("Qwen/Qwen3-8B", "ngram", "H100", ("-dcp=2", "-tp=4"), "--decode-context-parallel-size"),
         ("Qwen/Qwen3-8B", "ngram", "H100", ("--cpu-offload-gb=10",), "--cpu-offload-gb"),
+        ("Qwen/Qwen3-8B", "ngram", "H100", ("--enforce-eager",), "an engine with --enforce-eager"),
     ],
 )
 def test_what_the_fit_has_no_rows_for_is_called_neither_gain_nor_loss(
@@ -397,6 +398,16 @@ def test_what_the_fit_has_no_rows_for_is_called_neither_gain_nor_loss(
     gaps = {gap["reason"] for one in planned["answers"] for gap in one["outsideTheEvidence"]}
     assert any(reason in gap for gap in gaps), gaps
     assert {one["call"] for one in planned["answers"]} == {"measure first"}
+
+
+@pytest.mark.parametrize(("argument", "fits"), [("-pp=4", True), ("--enforce-eager", False)])
+def test_only_a_target_that_is_spread_may_not_fit_one_gpu(cli, argument, fits):
+    text = MANIFEST.replace("Qwen/Qwen3-8B", "meta-llama/Llama-3.1-70B-Instruct")
+    (cli.directory / "service.yaml").write_text(f"{text}      - {argument}\n", encoding="utf-8")
+    known = ("--acceptance", "0.9,0.85,0.8", "--concurrency", "1", "-o", "json")
+    ran = cli("plan", "-f", "service.yaml", "--spec", "ngram", "--gpu", "L4", *known)
+    (planned,) = json.loads(ran.out)["methods"]
+    assert ("answers" in planned) is fits, planned
 
 
 def test_the_gpus_of_all_ranks_are_counted(cli):
