@@ -16,6 +16,11 @@ CASES = [
     (["local", "donw"], "unknown command mpctl local donw", "did you mean mpctl local down"),
     (["rollout", "--sepc", "ngram"], "unknown option --sepc", "did you mean --spec"),
     (
+        ["local", "down", "demo", "-y"],
+        "unknown option -y",
+        "use the command without it: it asks nothing",
+    ),
+    (
         ["rollout", "--rate", "4"],
         "unknown option --rate",
         "set MPCTL_RATE, or rate in a file for --measurement FILE",
