@@ -165,7 +165,7 @@ def _show(value: object) -> str:
 
 def _hint(key: Key, value: object) -> str | None:
     if key.kind in ("count", "whole", "number", "share") and isinstance(value, str):
-        return "vLLM would read the text as a number; write it without quotes"
+        return "write a number without quotes; vLLM would read a text of digits as one"
     if key.kind == "choice" and isinstance(value, str) and value in REMOVED:
         return f"'{value}' was renamed: {REMOVED[value].replacement}"
     if key.kind == "count" and isinstance(value, bool):

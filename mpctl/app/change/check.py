@@ -79,12 +79,12 @@ class Preflight:
             InputError: the request overrides an unknown finding; the hint lists the known ones.
         """
         request, target, draft, spec = self.request, self.target, self.draft, self.staged.spec
-        memory, no_memory = None, ""
+        memory, unestimated = None, []
         try:
             memory = estimate_memory(target, draft.facts, self.conditions)
         except NotEstimated as error:
-            no_memory = str(error) if spec.draft is not None else ""
-        of_memory = memory_findings(memory) if memory else ()
+            if spec.draft is not None:
+                unestimated.append(f"kv-pool: not estimated: {error}")
         load = self.conditions.load
         facts = replace(
             facts_of(
@@ -100,21 +100,20 @@ class Preflight:
             gpu=self.conditions.gpu,
         )
         known_bad = load_known_bad(request.known_bad)
-        of_rules, matches = preflight_findings(spec, facts), match(spec, facts)
-        unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
+        of_rules = preflight_findings(spec, facts)
+        matches = match(spec, facts)
         unchecked = (
             *unknowns(spec, facts),
             *known_bad.unchecked(spec, facts),
-            *(f"files: {reason}" for reason in unread),
+            *(f"files: {why}" for why in (target.checkpoint.unread, draft.unread) if why),
+            *unestimated,
         )
-        if no_memory:
-            unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
         every = (
             *self.notes,
             *of_rules,
             *known_bad.findings(spec, facts),
             *staging_findings(self.staged.plan),
-            *of_memory,
+            *(memory_findings(memory) if memory else ()),
         )
         findings = ordered(
             replace(finding, severity="refuse")

@@ -85,12 +85,15 @@ def _read(file: str) -> Json:
         InputError: not readable, or not a kubeconfig.
     """
     try:
-        record = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        record = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1  # type: ignore[union-attr]  # each error of the parser has one
+        raise InputError(f"not YAML: {error.problem}", file=file, line=line) from error
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise InputError(f"cannot be read: {error}", file=file) from error
-    if record is not None and not isinstance(record, dict):
+    if not isinstance(record, dict):
         raise InputError("not a kubeconfig: expected a mapping", file=file)
-    return record or {}
+    return record
 
 
 def contexts(kubeconfig: str | None) -> tuple[str, ...]:

@@ -70,6 +70,13 @@ def test_a_file_that_is_no_kubeconfig_is_named_wherever_it_stands(written, monke
         assert caught.value.file == broken
 
 
+def test_an_error_of_the_syntax_names_its_line(written):
+    with pytest.raises(InputError) as caught:
+        connect(written(b"contexts: [a\nusers: []\n"))
+    message = caught.value.message
+    assert (message.count("\n"), ":2: not YAML: expected" in message) == (0, True)
+
+
 def test_an_empty_file_is_passed_over(written, monkeypatch):
     monkeypatch.setenv(
         "KUBECONFIG", os.pathsep.join((written(b"", "empty"), written(kubeconfig())))
