@@ -38,12 +38,14 @@ def _escaped(text: str, allowed: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        c if c in allowed or c.isprintable() or _is_safe(c) else _visible(c) for c in text
+        c
+        if c in allowed
+        or c in _JOINERS
+        or c.isprintable()
+        or unicodedata.category(c) not in _UNSAFE
+        else _visible(c)
+        for c in text
     )
-
-
-def _is_safe(character: str) -> bool:
-    return character in _JOINERS or unicodedata.category(character) not in _UNSAFE
 
 
 def _visible(character: str) -> str:

@@ -7,6 +7,8 @@ import shlex
 from datetime import UTC, datetime
 from importlib.util import find_spec
 
+import click
+
 from mpctl import annex, commands
 from mpctl.app.bench.recorded import compare
 from mpctl.app.bench_requests import CompareRequest
@@ -103,8 +105,9 @@ def _users_warning(before: EngineCounters, now: EngineCounters) -> str:
 
 def _workload(context: CliContext) -> Workload:
     """The workload of the bench that follows, which reads the same settings files and variables."""
+    group = click.Context(root.cli, click.get_current_context().find_root(), "bench")
     defaults = context.files.defaults(("bench", "run"), bench)
-    with bench.make_context("run", [], obj=context, default_map=defaults) as call:
+    with bench.make_context("run", [], group, default_map=defaults) as call:
         return read_workload(read_request(MeasurementRequest, call.params))
 
 

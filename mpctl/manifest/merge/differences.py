@@ -91,7 +91,8 @@ STAGED = ("volumes", "volumeMounts")
 def is_own_item(key: str, values: tuple[Any, ...]) -> bool:
     """Return whether an item of list ``key`` is of the speculative setting, or a staged draft's volume or mount."""
     if key in ARGUMENTS:
-        words = [word for value in values if value is not MISSING for word in _words(value)]
+        lists = (value if isinstance(value, list) else [value] for value in values)
+        words = [word for listed in lists for word in listed if word is not MISSING]
         return any(is_speculative(flag) for flag in parse(words)[0])
     return key in STAGED and any(map(is_staged, values))
 
@@ -185,7 +186,3 @@ def differences(
 def joined(path: str, name: object) -> str:
     """The path of a field below another."""
     return f"{path}.{name}" if path else str(name)
-
-
-def _words(value: Any) -> list[str]:
-    return value if isinstance(value, list) else [value]

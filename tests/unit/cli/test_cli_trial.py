@@ -27,7 +27,7 @@ def ask(cli, monkeypatch):
     def ask(settings=""):
         Path("mpctl.yaml").write_text(settings)
         done = cli("try", "--yes")
-        assert done.code == 5
+        assert done.code == 5, done.err
         return " ".join(done.err.split()), chosen
 
     return ask
@@ -62,3 +62,11 @@ def test_a_measurement_that_cannot_be_made_is_refused_before_the_question(cli, a
     assert done.code == 2
     assert "gone.jsonl" in done.err
     assert "is measured next to" not in done.err
+
+
+def test_a_file_that_describes_the_measurement_is_read_as_well(ask, monkeypatch):
+    Path("load.yaml").write_text("concurrency: [2]\n")
+    monkeypatch.setenv("MPCTL_MEASUREMENT", "load.yaml")
+    question, chosen = ask("bench: {run: {repeats: 8}}")
+    assert chosen == [(2,)]
+    assert "for at most about 6 min;" in question  # 32 prompts to each arm, two at once
