@@ -184,8 +184,9 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         Refused: the method needs a draft and none fits.
     """
     require_gpu(request.gpu)
-    if request.draft is not None and request.draft.startswith(_MADE):
-        head = annex.need("made-draft")(source, request.draft.removeprefix(_MADE))
+    named = request.draft or ""
+    if named.startswith(_MADE):
+        head = annex.need("made-draft")(source, named.removeprefix(_MADE))
         request = replace(request, draft=head)
     config, method = read_config(request.config), METHODS.get(request.method)
     ask_hub = source.asks_hub and method is not None and method.loads_weights
@@ -221,7 +222,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         notes = (*notes, missing)
     if findings := annex.find("card-findings"):
         notes = (*notes, *findings(source, spec.draft, target.service, load.prompts))
-    gpu = request.gpu or (None if spec.is_none else source.gpu())
+    gpu = request.gpu or (source.gpu() if spec.row.loads_weights else None)
     preflight = Preflight(
         request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu)
     )

@@ -55,8 +55,8 @@ def test_adaptive_verification_is_judged_by_the_gpu_of_the_nodes(gpu, severity, 
     assert ("adaptive-verification: checked in part, unknown: gpu" in checked.unchecked) is unknown
 
 
-@pytest.mark.parametrize(("request_", "asked"), [("none", 0), ("ngram", 1), ("eagle3", 1)])
-def test_nodes_are_read_once_and_not_to_remove_a_speculation(request_, asked):
+@pytest.mark.parametrize(("request_", "asked"), [("none", 0), ("ngram", 0), ("eagle3", 1)])
+def test_nodes_are_read_once_for_a_method_that_loads_weights(request_, asked):
     session = OnGpu("L4")
     prepare(
         session,
