@@ -1,6 +1,6 @@
 """The annexes: parts of mpctl that the core never imports. Each joins by name, and may be absent.
 
-``lab`` predicts gains, divides traffic into variants and trains drafts; ``local`` runs services as
+``lab`` predicts gains and divides traffic into variants; ``local`` runs services as
 processes of this machine; ``evidence`` signs verdicts, verifies them and exports operations. A command of an annex is a
 row of the registry (``mpctl/cli/registry.py``); what else the core asks of one is a row of ``HOOKS``. An installation
 from which the folder of an annex was deleted works without what the annex adds.
@@ -17,11 +17,6 @@ from mpctl.errors import InputError
 
 # name -> module and function
 HOOKS = {
-    "made-draft": "mpctl.lab.drafts.made:made_weights",
-    "card-findings": "mpctl.lab.drafts.made:findings_of_card",
-    "running-trainings": "mpctl.lab.drafts.training:running_trainings",
-    "stale-draft": "mpctl.lab.drafts.stale:read_refresh",
-    "advance-refresh": "mpctl.lab.drafts.refresh_act:advance_refresh",
     "plan": "mpctl.lab.plan.service_plan:run_request",
     "predict": "mpctl.lab.plan.predicted:predict_rollout",
     "with-variants": "mpctl.lab.variants:with_variants",
@@ -29,7 +24,6 @@ HOOKS = {
     "compare-foreign": "mpctl.lab.commands.foreign:compare_foreign",
     "open-local": "mpctl.local.session:open_local",
     "local-sessions": "mpctl.local.session:local_sessions",
-    "local-heads": "mpctl.local.trainer:local_heads",
     "orphans": "mpctl.local.processes:find_orphans",
     "installed-engine": "mpctl.local.engine:installed_version",
     "require-signer": "mpctl.evidence.bundle:require_signer",

@@ -11,10 +11,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 # They read no service and no cluster.
-_ANYWHERE = frozenset({"completion", "connect", "gate", "help", "methods", "version"})
-_OF_SERVICES = frozenset(
-    {"list", "plan", "purge", "train"}
-)  # of "mpctl drafts"; the other lists published drafts
+_ANYWHERE = frozenset({"completion", "connect", "drafts", "gate", "help", "methods", "version"})
 _FILE = ("-f", "--file", "--values")
 _KUBECTL = ("--context", "--kubeconfig", "--as")  # kubectl's options of the same names
 
@@ -71,8 +68,6 @@ def line(*words: str | int, namespace: str | None = None) -> str:
         arguments += [
             word for pair in _reader.options(namespace) if pair[0] == "-n" for word in pair
         ]
-    elif arguments[0] == "drafts" and not _OF_SERVICES & {*arguments[1:2]}:
-        pass
     elif arguments[0] not in _ANYWHERE and not any(flag in arguments for flag in _FILE):
         arguments += [word for pair in _reader.options(namespace) for word in pair]
     return f"{_reader.program} {joined(arguments)}"

@@ -74,7 +74,6 @@ ELSEWHERE = {  # they read a managed cluster's API, or belong to the other platf
     "local": ("connect", "rbac"),
     "kubernetes": ("connect", "local"),
 }
-TRAINING = ("train", "purge")  # of drafts: they need a trainer, and a head that was trained
 DRY = ("rollout", "rollback")
 LAST = (
     "retire",
@@ -109,8 +108,7 @@ def pasted(
     others = CLUSTER if platform == "local" else THIS_MACHINE
     entries: dict[tuple[str, ...], str] = {}
     for where, words in templates():
-        trains = words[0] == "drafts" and words[1:2] and words[1] in TRAINING
-        if not where.startswith(others) and words[0] not in ELSEWHERE[platform] and not trains:
+        if not where.startswith(others) and words[0] not in ELSEWHERE[platform]:
             named = tuple(_real(words, position, service, files) for position in range(len(words)))
             line = tuple(shlex.split(commands.line(*named, namespace=namespace))[1:])
             dry = ("--dry-run=client",) if words[0] in DRY else ()

@@ -71,7 +71,7 @@ class RbacRequest:
         multiple=True,
         envvar=None,
         metavar="RIGHT",
-        help="Also grant deployments, drafts or purge; or KIND:NAME in load Jobs (docs/how-to/rbac.md).",
+        help="Also grant deployments or purge; or KIND:NAME in load Jobs (docs/how-to/rbac.md).",
     )
     without: tuple[str, ...] = option(
         "--without",

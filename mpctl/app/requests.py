@@ -176,7 +176,7 @@ class SpeculationRequest:
     draft: str | None = _draft(
         "--draft",
         metavar="PATH|REPO|URI",
-        help="Draft, or made:NAME of a trained head (default: the first of 'mpctl drafts published').",
+        help="Draft (default: the first of 'mpctl drafts').",
     )
     catalogue: str | None = _setting(
         "--drafts", type=File, help="Your draft catalogue, over mpctl's own."
@@ -408,7 +408,6 @@ class RolloutRequest:
         help="File for the signed verdict of a promotion (default: SERVICE-ROLLOUT.intoto.jsonl).",
     )
     by: str = ""  # the program that decided it, empty for a person
-    cause: str = ""  # the refresh that made the draft
 
 
 @dataclass(frozen=True)

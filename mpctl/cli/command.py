@@ -34,7 +34,6 @@ SECTIONS = (
     "Options",
     "Speculation",
     "Draft and staging",
-    "Training",
     "Measurement",
     "Gate",
     "Traffic",

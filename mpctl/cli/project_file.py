@@ -28,7 +28,7 @@ output color verbose quiet debug namespace no_input timeout request_timeout inte
 spec set spec_config method k draft strategy keep_baseline refuse values chart_key
 prompts warm transcripts adapters concurrency rate contexts temperature thinking max_tokens reuse_prompts
 requests repeats max_time
-traffic acceptance coverage prompt_tokens output_tokens reference now gpu
+traffic acceptance coverage prompt_tokens output_tokens gpu
 price_per_hour
 """
 ALLOWED = frozenset(_ALLOWED.split())

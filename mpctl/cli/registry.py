@@ -95,7 +95,7 @@ COMMANDS: Table = {
     ),
     "drafts": (
         "inspect.methods:drafts",
-        "List published drafts, train one from your own traffic",
+        "List published drafts per target",
         "Inspect",
     ),
     "local": (

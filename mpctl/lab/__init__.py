@@ -1,1 +1,1 @@
-"""An annex: predict what speculation brings, and train drafts."""
+"""An annex: predict what speculation brings."""

@@ -35,8 +35,6 @@ class Ending(StrEnum):
     ABANDONED = "abandoned"
     RETIRED = "retired"
     RESTARTED = "restarted"
-    OFFERED = "offered"
-    REFUSED = "refused"
 
 
 class StepResult(Record):
@@ -176,16 +174,6 @@ def _seconds_between(before: str, after: str) -> float:
     return max(passed.total_seconds(), 0.0)
 
 
-def withdrawn(every: Iterable[Operation]) -> frozenset[str]:
-    """Digests of manifests with a head that a refresh made and that was rolled back: they are never armed again."""
-    ended = [op for op in every if op.ending is not None]
-    promoted_refreshes = {
-        op.plan.goal.digest for op in ended if op.ending is Ending.PROMOTED and op.plan.cause
-    }
-    back = (op for op in ended if op.plan.kind is Kind.ROLLBACK and op.ending is Ending.ROLLED_BACK)
-    return frozenset(op.plan.baseline.digest for op in back) & promoted_refreshes
-
-
 def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:
     """All operations of a ledger, oldest first.
 
@@ -236,11 +224,6 @@ def unfinished_retirement(entries: Iterable[Entry]) -> Operation | None:
     return _last_unfinished(entries, (Kind.RETIRE,))
 
 
-def unfinished_refresh(entries: Iterable[Entry]) -> Operation | None:
-    """The draft that is being trained, or None. It blocks no other operation and is not undone by one."""
-    return _last_unfinished(entries, (Kind.REFRESH,))
-
-
 def _last_unfinished(entries: Iterable[Entry], kinds: tuple[Kind, ...]) -> Operation | None:
     unfinished = [op for op in operations(entries) if op.ending is None and op.plan.kind in kinds]
     return unfinished[-1] if unfinished else None
@@ -273,11 +256,6 @@ def require_finished(
     Raises:
         Conflict: an operation is unfinished, or a retained baseline runs.
     """
-    if (refresh := unfinished_refresh(entries)) is not None:
-        raise Conflict(
-            f"{refresh.id} of {title} is unfinished",
-            hint=f"'{command('abandon')}' ends the training",
-        )
     operation = unfinished_operation(entries)
     if operation is not None:
         raise Conflict(

@@ -18,14 +18,13 @@ from mpctl.rollout.revision import Manifest, Revision
 
 
 class Kind(StrEnum):
-    """The purpose of an operation: judge a candidate, restore a revision, end a retained baseline, replace the
-    engines by fresh ones of the same spec, or train a draft anew, which changes nothing that serves."""
+    """The purpose of an operation: judge a candidate, restore a revision, end a retained baseline, or replace the
+    engines by fresh ones of the same spec."""
 
     ROLLOUT = "rollout"
     ROLLBACK = "rollback"
     RETIRE = "retire"
     RESTART = "restart"
-    REFRESH = "refresh"
 
 
 class Strategy(StrEnum):
@@ -128,7 +127,6 @@ class Plan(Record):
     engine: dict[str, str] = field(
         default_factory=dict
     )  # what decides its answers besides speculation
-    cause: str = ""  # the refresh that made the draft of a rollout
 
     @property
     def baseline_arm(self) -> Arm:

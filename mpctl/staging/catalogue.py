@@ -231,7 +231,7 @@ class Catalogue:
         short = {name.rpartition("/")[2].lower(): name for name in similar}
         if close := nearest(target.rpartition("/")[2].lower(), short):
             return f"did you mean {short[close]}?"
-        return f"{commands.line('drafts', 'published')} lists the targets; MPCTL_DRAFTS=FILE adds your own"
+        return f"{commands.line('drafts')} lists the targets; MPCTL_DRAFTS=FILE adds your own"
 
     def merged(self, other: Catalogue) -> Catalogue:
         """This table with the other's targets in place of its own; the other's families come first."""
@@ -266,7 +266,7 @@ def choose(
     if not method_row.loads_weights:
         return None
     optional = method_row.needs_draft == "optional"
-    hint = f"name one with --draft; {commands.line('drafts', 'published')} lists what is known"
+    hint = f"name one with --draft; {commands.line('drafts')} lists what is known"
     if target is None:
         if optional:
             return None

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mpctl.watch.assessment import ANSWERS, Assessment, Signal
-from mpctl.watch.refresh import RefreshAct, StaleDraft, decide_refresh
 from mpctl.watch.watch_policy import NOTIFY, PREVIOUS, WatchPolicy
 
 _DAY_S = 86400.0
@@ -37,18 +36,9 @@ class WatchAct(StrEnum):
     FALL_BACK = "fall back"
     RE_ARM = "re-arm"
     RESUME = "resume"
-    PROPOSE = "propose a refresh"
-    MEASURE = "measure a free method"
-    REFRESH = "refresh"
 
 
-CHANGES = frozenset(WatchAct) - {
-    WatchAct.NOTHING,
-    WatchAct.REPORT,
-    WatchAct.HOLD,
-    WatchAct.PROPOSE,
-}  # operations
-TRAINS = frozenset({WatchAct.MEASURE, WatchAct.REFRESH})
+CHANGES = frozenset(WatchAct) - {WatchAct.NOTHING, WatchAct.REPORT, WatchAct.HOLD}  # operations
 
 
 @dataclass(frozen=True)
@@ -74,11 +64,6 @@ class Situation:
     interrupted: str = ""  # an unfinished operation that the watch itself began
     restarts: tuple[float, ...] = ()  # when the watch restarted the engines
     retry_at: float = 0.0
-    refresh_failed: bool = (
-        False  # what is tried again then is a refresh, which must not delay a fallback
-    )
-    stale: StaleDraft | None = None  # a draft that went stale and has no successor
-    refreshing: str = ""  # what of an unfinished refresh can be done now
 
 
 @dataclass(frozen=True)
@@ -100,13 +85,12 @@ class Fleet:
 
 @dataclass(frozen=True)
 class WatchDecision:
-    """``act`` with its reason for people; ``rung``: where a fallback goes; ``method``: a free one to measure."""
+    """``act`` with its reason for people; ``rung``: where a fallback goes."""
 
     act: WatchAct
     reason: str
     rung: Rung | None = None
     brake: bool = False
-    method: str = ""
 
 
 def decide(
@@ -114,12 +98,7 @@ def decide(
 ) -> WatchDecision:
     """Decide about one service."""
     decision = _decide_on_signal(policy, assessment, situation, fleet)
-    if decision.act in (WatchAct.NOTHING, WatchAct.REPORT):
-        decision = _refresh(policy, situation) or decision
-    paused = situation.now < situation.retry_at and (
-        not situation.refresh_failed or decision.act in TRAINS
-    )
-    if decision.act in CHANGES and paused:
+    if decision.act in CHANGES and situation.now < situation.retry_at:
         remaining_s = situation.retry_at - situation.now
         return WatchDecision(
             WatchAct.HOLD, f"{decision.act.value} failed, and is tried again in {remaining_s:.0f} s"
@@ -131,11 +110,7 @@ def _decide_on_signal(
     policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet
 ) -> WatchDecision:
     if situation.interrupted:
-        acts = (
-            policy.fall_back
-            or policy.re_arm
-            or (policy.refresh is not None and policy.refresh.apply)
-        )
+        acts = policy.fall_back or policy.re_arm
         what = f"{situation.interrupted} of the watch was interrupted"
         return WatchDecision(WatchAct.RESUME if acts else WatchAct.REPORT, what)
     if not assessment.finding or assessment.signal is Signal.FELL_BACK:
@@ -229,28 +204,6 @@ def _without_finding(
     return WatchDecision(
         WatchAct.RE_ARM, f"the cool-down is over: {situation.replaced_spec} is measured again"
     )
-
-
-_ACT_OF_REFRESH = {
-    RefreshAct.NOTHING: WatchAct.REPORT,
-    RefreshAct.PROPOSE: WatchAct.PROPOSE,
-    RefreshAct.MEASURE: WatchAct.MEASURE,
-    RefreshAct.TRAIN: WatchAct.REFRESH,
-}
-
-
-def _refresh(policy: WatchPolicy, situation: Situation) -> WatchDecision | None:
-    """Return the next act of a refresh; None where no draft is stale, or the finding is younger than the policy wants.
-    A training that was begun continues whatever the policy says now; it holds no lease, so others may be at work."""
-    if situation.busy or policy.refresh is None:
-        return None
-    if situation.refreshing:
-        return WatchDecision(WatchAct.REFRESH, situation.refreshing)
-    lasted = situation.now - situation.found_at
-    if situation.stale is None or lasted < policy.confirm_s:
-        return None
-    decision = decide_refresh(policy.refresh, situation.stale, situation.now)
-    return WatchDecision(_ACT_OF_REFRESH[decision.act], decision.reason, method=decision.method)
 
 
 def ladder(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 from msgspec import Meta
 
 from mpctl.methods import METHODS
-from mpctl.watch.refresh import LOOKUPS, UNKNOWN_LICENCE, RefreshPolicy
-from mpctl.yaml_lines import Node, document
+from mpctl.yaml_lines import document
 
 PREVIOUS = "previous"
 FALL_BACK, NOTIFY = "fall_back", "notify"
-_Policy = TypeVar("_Policy")
 _MONTH_S = 30 * 86400.0
 _UpToADay = Annotated[float, Meta(ge=0, le=86400)]
 _Loss = Annotated[float, Meta(ge=0.05, le=0.9)]
@@ -38,8 +36,6 @@ class WatchPolicy:
       policy falls back at all, or ``notify``.
     - ``re_arm``: try the better spec again after the cool-down, behind the gate, with ``re_arm_prompts``: files of
       prompts by class of traffic.
-    - ``refresh``: propose or train a new draft where the one of the service went stale
-      (:class:`mpctl.watch.refresh.RefreshPolicy`); None: neither.
     """
 
     interval_s: Annotated[float, Meta(ge=1, le=300)] = 15.0
@@ -59,7 +55,6 @@ class WatchPolicy:
     wrong_answers: str = FALL_BACK
     re_arm: bool = False
     re_arm_prompts: dict[str, str] = field(default_factory=dict)
-    refresh: RefreshPolicy | None = None
 
     @property
     def run_length(self) -> float:
@@ -74,28 +69,12 @@ class WatchPolicy:
             InputError: no YAML mapping of known limits; file, line and field are named.
         """
         node = document(text, file)
-        policy = _read(node, cls)
+        node.asked.update(limit.name for limit in fields(cls))
+        node.done()
+        policy = node.read(cls)
         node.choice("wrong_answers", (FALL_BACK, NOTIFY), FALL_BACK)
-        _require_known(node, "ladder", policy.ladder, (*METHODS, PREVIOUS))
-        if policy.refresh is not None:
-            refresh = node.node("refresh")
-            _read(refresh, RefreshPolicy)
-            _require_known(refresh, "free_methods", policy.refresh.free_methods, LOOKUPS)
-            _require_known(refresh, "accepted", policy.refresh.accepted, (UNKNOWN_LICENCE,))
-            if policy.refresh.apply and not policy.refresh.trainer:
-                raise refresh.error("apply", "needs a trainer")
+        known = (*METHODS, PREVIOUS)
+        for name in policy.ladder:
+            if name not in known:
+                raise node.error("ladder", f"{name} is none of {', '.join(known)}")
         return policy
-
-
-def _read(node: Node, kind: type[_Policy]) -> _Policy:
-    """Return a mapping as a dataclass, whose fields alone it may have."""
-    shape: Any = kind
-    node.asked.update(limit.name for limit in fields(shape))
-    node.done()
-    return node.read(kind)
-
-
-def _require_known(node: Node, field: str, names: tuple[str, ...], known: tuple[str, ...]) -> None:
-    for name in names:
-        if name not in known:
-            raise node.error(field, f"{name} is none of {', '.join(known)}")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import sys
-from pathlib import Path
 
 from mpctl.app.session.base import Place
 from mpctl.app.session.open import open_session
@@ -14,18 +12,12 @@ from mpctl.app.watch.loop import read_policy, reopen
 from mpctl.cli.printer import columns
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import MpctlError
-from mpctl.watch.refresh import RefreshPolicy
 from scripts import drills
 from scripts.drills.faults import DrillOutcome, Fault, Result
 from scripts.drills.rig import rig_of
 from scripts.drills.run import DrillRequest, run
 
 FAILED = 9  # exit code
-_EAGLE3 = Path(__file__).parents[1] / "demo_model" / "eagle3.py"
-TRAINER = (
-    f"{shlex.quote(sys.executable)} {shlex.quote(str(_EAGLE3))} --threads 1 --target {{target}} --start {{start}} "
-    "--transcripts {transcripts} --steps {steps} --out {out}"
-)
 
 
 def main() -> int:
@@ -45,12 +37,6 @@ def main() -> int:
     )
     parser.add_argument("--newer-target", help="another version of the target, for stale-head")
     parser.add_argument(
-        "--refresh", metavar="FILE", help="for stale-head: prompts on which a head is trained anew"
-    )
-    parser.add_argument(
-        "--trainer", help="for --refresh: the trainer's command (default: the demo's)"
-    )
-    parser.add_argument(
         "--watch-policy", help="limits of the watch; its waiting times are shortened"
     )
     parser.add_argument(
@@ -67,25 +53,11 @@ def main() -> int:
     options = parser.parse_args()
     terminal, place = Terminal.of_environment(yes=options.yes), Place("local", options.namespace)
     faults = tuple(options.fault or Fault)
-    refresh = None
-    if options.refresh:
-        # Free methods are left out: on edits n-gram would win, and no head would be trained.
-        refresh = RefreshPolicy(
-            {"traffic": options.refresh},
-            min_prompts=200,
-            free_methods=(),
-            cool_down_s=0.0,
-            trainer=options.trainer or TRAINER,
-            steps=320,
-            accepted=("unknown-licence",),  # the demo's weights are this repository's
-            apply=True,
-        )
     request = DrillRequest(
         faults,
         tuple(options.prompts),
         options.drift_to,
         options.newer_target,
-        refresh,
         options.window,
     )
     try:

@@ -15,7 +15,7 @@ from mpctl import commands
 from mpctl.app.session.base import Session
 from mpctl.errors import Conflict, Refused
 from mpctl.local.desired import Desired, change, read_observed
-from mpctl.local.engine import api_key, model_of, read_service, served_name
+from mpctl.local.engine import api_key, read_service, served_name
 from mpctl.local.platform import LocalPlatform
 from mpctl.local.processes import alive
 from mpctl.local.session import LocalSession
@@ -34,7 +34,6 @@ class Rig(Protocol):
     token: str | None
 
     def crash(self, fault: tuple[str, ...] = ()) -> None: ...
-    def replace_target(self, newer: str) -> None: ...
     def mend(self) -> None: ...
     def ready_to_plant(self) -> None: ...
     def plant(self, fault: dict[str, Any]) -> None: ...
@@ -56,10 +55,6 @@ class LocalRig:
                 self._faulty_python.read_text(encoding="utf-8").splitlines()[-1]
             )[1]
         self._file = platform.directory / "drill-fault.json"
-        self._target, self._kept = (
-            Path(desired.cwd) / model_of(service),
-            platform.directory / "drill-target",
-        )
 
     def crash(self, fault: tuple[str, ...] = ()) -> None:
         """Kill the serving engine. Its supervisor starts it again, from now on with ``fault`` added to its arguments.
@@ -93,33 +88,8 @@ class LocalRig:
                     member.kill()
             psutil.wait_procs(members, timeout=5.0)
 
-    def replace_target(self, newer: str) -> None:
-        """Have the target's path lead to other weights, as a new version in the same place, and start the engine anew.
-
-        Raises:
-            Refused: the path is no link, so its files would have to be overwritten.
-        """
-        if not self._target.is_symlink():
-            raise Refused(
-                f"{self._target} is a folder of its own, not a link that can lead to another version"
-            )
-        if not self._kept.is_symlink():  # an earlier drill was killed
-            self._kept.symlink_to(self._target.readlink())
-        self._lead_to(Path(newer).absolute())
-        self.crash()
-
-    def _lead_to(self, folder: Path) -> None:
-        link = self._target.with_name(f".{self._target.name}.drill")
-        link.unlink(missing_ok=True)
-        link.symlink_to(folder)
-        link.replace(self._target)
-
     def mend(self) -> None:
         """Start the serving engine without its fault, if it has one."""
-        if self._kept.is_symlink():
-            self._lead_to(self._kept.readlink())
-            self._kept.unlink()
-            self.crash()
         desired = self._platform.desired()
         arm = desired.arms.get(desired.route)
         if arm is not None and (arm.fault or desired.python != self._python):

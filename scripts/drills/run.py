@@ -18,7 +18,6 @@ from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.experiment.answer_sets import SENTINELS
 from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.watch.reference import Reference
-from mpctl.watch.refresh import RefreshPolicy
 from mpctl.watch.watch_policy import WatchPolicy
 from scripts.drills.faults import EFFECTS, DrillOutcome, Fault, Result
 from scripts.drills.rig import Rig
@@ -38,7 +37,6 @@ class DrillRequest:
     ] = ()  # the traffic that the gate measured; () where it was built-in sets
     drift_to: str = "chat"  # what the traffic turns to
     newer_target: str | None = None  # another version of the target
-    refresh: RefreshPolicy | None = None  # the stale head is trained anew on it
     window_s: float = 20.0  # of each phase
 
 
@@ -178,14 +176,7 @@ class _Drill:
         """A fault that another spec ends."""
         if arguments:
             self.users.pause()  # the change comes with a restart, which is no part of the fault
-            if (
-                result.fault is Fault.STALE_HEAD
-                and self.request.refresh
-                and self.request.newer_target
-            ):
-                self.rig.replace_target(self.request.newer_target)
-            else:
-                self.rig.crash(arguments)
+            self.rig.crash(arguments)
             if not watch.wait(self.rig.serves):
                 return replace(result, skipped="the engine did not start with it")
             # vLLM on a CPU starts with synthetic acceptance, and ends with its first request.
@@ -193,10 +184,6 @@ class _Drill:
                 return replace(result, skipped=f"the engine does not answer with it: {error}")
         self.users.send(self.usual if arguments else self.novel)
         result = watch.fallen_back(result)
-        if result.fault is Fault.STALE_HEAD and self.request.refresh and not result.failure:
-            if result.recovered_s is None:
-                return replace(result, failure=f"no head was trained: {result.action}")
-            return watch.re_armed(result, self.usual, trained=True)
         if result.fault is not Fault.DRIFT or result.recovered_s is None:
             return result
         self.users.send(self.usual)
@@ -269,7 +256,6 @@ class _Drill:
             fleet_share=1.0,
             fleet_window_s=1.0,
             re_arm=fault is Fault.DRIFT,
-            refresh=self.request.refresh if fault is Fault.STALE_HEAD else None,
             sentinel_s=self.policy.interval_s if planted else 0.0,
         )
         events: list[tuple[float, WatchEvent]] = []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.watched import WatchedService
 from mpctl.app.watch.watcher import Watcher
-from mpctl.rollout.operation import Ending, operations, unfinished_operation
+from mpctl.rollout.operation import unfinished_operation
 from mpctl.watch.sentinel import Check
 from scripts.drills.faults import EFFECTS, Fault, Result
 from scripts.drills.rig import Rig
@@ -20,7 +20,6 @@ START_S = 600.0  # of an engine, as `mpctl local up` and a rollout wait for one
 FOUND_S = 300.0
 SENTINEL_S = 900.0  # for some sentinels, of which the load allows few
 _ACTED_S, _RE_ARMED_S = 600.0, 1800.0
-_TRAINED_S = 2400.0
 _UNDECIDED_S = 120.0  # after a finding, until it is clear that speculation still pays
 _SETTLED_S = 120.0  # for a finding that is there before the fault
 POLL_S = 0.5
@@ -181,18 +180,10 @@ class Watch:
         self._phase("after")
         return result
 
-    def re_armed(self, result: Result, prompts: Sequence[str], *, trained: bool = False) -> Result:
-        """From the return of the usual traffic until after the better spec was promoted again; ``trained``: one whose
-        draft is trained first, while the users go on, and whose gate is asked twice where it stays undecided."""
+    def re_armed(self, result: Result, prompts: Sequence[str]) -> Result:
+        """From the return of the usual traffic until after the better spec was promoted again."""
         at = self._clock.monotonic()
-        if trained and self._until(self._offered, _TRAINED_S) is None:
-            return replace(
-                result,
-                failure=f"no head was offered within {_TRAINED_S:.0f} s: {self._events[-1][1].line}",
-            )
         pair = self._gated(prompts)
-        if trained and pair is not None and not self._watched.facts.speculates:
-            pair = self._gated(prompts)
         if pair is None or not self._watched.facts.speculates:
             why = (
                 pair[1].text
@@ -225,13 +216,6 @@ class Watch:
         self._until(lambda: ended() is not None, _ACTED_S)
         self._until(lambda: True, 0.0)
         return ended()
-
-    def _offered(self) -> bool:
-        """Return whether a trained head waits for its gate, or is in it."""
-        latest = operations(self._watched.session.store.entries())[-1]
-        return latest.ending is Ending.OFFERED or (
-            latest.ending is None and bool(latest.plan.cause)
-        )
 
     def killed(self, result: Result) -> Result:
         """Measure from the engine's end until it answers again. No spec is at fault, so none is replaced."""

@@ -12,14 +12,12 @@ from mpctl.platform.kubernetes.access.calls import (
     PURGE,
     RUNTIMES,
     TABLE,
-    TRAINING,
     WATCH,
 )
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 KNOWN = {
-    row.key
-    for row in (*TABLE, *LLM, *GROUPS, *RUNTIMES, *PURGE, *DEPLOYMENTS, *WATCH, *TRAINING, API_KEY)
+    row.key for row in (*TABLE, *LLM, *GROUPS, *RUNTIMES, *PURGE, *DEPLOYMENTS, *WATCH, API_KEY)
 } | {("create", kind.group, kind.plural) for kind in FREE}
 
 

@@ -1,4 +1,4 @@
-"""Requests, schemas, cards, listings and settings files that an attacker may have written, generated from a seed and
+"""Requests, schemas, listings and settings files that an attacker may have written, generated from a seed and
 given to the product's readers. A reader may refuse with an error of mpctl; everything else is a finding.
 
 ``python -m tests.fuzz.foreign 10000`` prints a table (``scripts/foreign-table``); a few run with the unit tests.
@@ -19,7 +19,6 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.answers import OWN, Answer, Ask, Level, Pair, ToolCall
 from mpctl.experiment.prompt_files import body_of, read_classes, read_prompts
 from mpctl.gate.answers import examine
-from mpctl.lab.drafts import made
 from mpctl.platform.answers import match_schemas
 from mpctl.platform.checkpoints import Listing, read_checkpoint
 from tests.fuzz.mutate import mutated
@@ -109,21 +108,6 @@ KEYS = {
             "const",
         ),
     ),
-    "cards": (
-        *(
-            "name",
-            "method",
-            "target",
-            "model",
-            "revision",
-            "digest",
-            "salt",
-            "training_digests",
-            "holdout",
-            "counts",
-        ),
-        *("k", "new", "old", "drafts", "accepted", "steps", "limits", "start", "head_digest"),
-    ),
     "listings": (
         *(
             "model_type",
@@ -160,15 +144,11 @@ KEYS = {
 }
 FUNCTION = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 FORMAT = {"type": "json_schema", "json_schema": {"schema": {}}}
-TARGET = {"model": "m", "revision": "", "digest": ""}
 SEEDS = {
     "requests": json.dumps(
         {"prompt": "q", "tools": [FUNCTION], "response_format": FORMAT}
     ).encode(),
     "schemas": b'{"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"pattern": "^x"}}}',
-    "cards": json.dumps(
-        {"name": "demo-1", "method": "eagle3", "target": TARGET, "salt": "s"}
-    ).encode(),
     "listings": b"120 config.json\n5000 model.safetensors\n==> config.json <==\n"
     b'{"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2}\n',
     "settings": b"rollout:\n  spec: ngram\n  set: [a=1]\nnamespace: ml\n",
@@ -277,12 +257,6 @@ def read_schemas(batch, folder):
     read_requests(lines, folder)
 
 
-def read_cards(batch, folder):
-    for data in batch:
-        (folder / "card.json").write_bytes(data)
-        refused(lambda: made._read_card(folder / "card.json"))
-
-
 def read_listings(batch, folder):
     for data in batch:
         refused(
@@ -307,7 +281,6 @@ def refused(read):
 READERS = {
     "requests": (read_requests, PASS),
     "schemas": (read_schemas, PASS),
-    "cards": (read_cards, 1),
     "listings": (read_listings, 1),
     "settings": (read_settings_files, 1),
 }

@@ -89,7 +89,6 @@ def test_an_engine_that_dies_at_start_up_leaves_nothing(mpctl):
         "items": [],
         "orphans": [],
         "leftovers": [],
-        "trainings": [],
     }
     assert not (mpctl.service / "desired.json").exists()
 

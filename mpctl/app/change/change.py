@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, replace
 
-from mpctl import annex, commands
+from mpctl import commands
 from mpctl.app.change.check import Conditions, Load, Preflight, PreflightResult
 from mpctl.app.change.resolve import (
     Selection,
@@ -173,7 +173,6 @@ def _with_masked(text: str) -> list[str]:
 
 
 _UNKNOWN_LOAD = Load()
-_MADE = "made:"  # --draft of a trained head, before its name
 
 
 def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_LOAD) -> Change:
@@ -184,10 +183,6 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         Refused: the method needs a draft and none fits.
     """
     require_gpu(request.gpu)
-    named = request.draft or ""
-    if named.startswith(_MADE):
-        head = annex.need("made-draft")(source, named.removeprefix(_MADE))
-        request = replace(request, draft=head)
     config, method = read_config(request.config), METHODS.get(request.method)
     ask_hub = source.asks_hub and method is not None and method.loads_weights
     facts = request.staging or StagingFacts()
@@ -220,8 +215,6 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
             "name a directory with a config.json, or a repository of the hub",
         )
         notes = (*notes, missing)
-    if findings := annex.find("card-findings"):
-        notes = (*notes, *findings(source, spec.draft, target.service, load.prompts))
     gpu = request.gpu or (source.gpu() if spec.row.loads_weights else None)
     preflight = Preflight(
         request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu)

@@ -148,7 +148,7 @@ class Preflight:
 _WITHOUT_RULE = frozenset((
     "answers-cut", "draft-missing", "draft-not-staged", "draft-staging", "draft-unmounted", "key-without-effect",
     "kv-pool", "kv-pool-too-small", "large-k", "liveness-before-start", "no-disruption-budget", "parallel-eagle3",
-    "pods-left-alone", "requests-lost", "shared-runtime", "stale-card", "trained-on-these-prompts", "unknown-key",
+    "pods-left-alone", "requests-lost", "shared-runtime", "unknown-key",
     USERS_LOAD,
 ))  # fmt: skip
 

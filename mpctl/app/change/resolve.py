@@ -194,7 +194,7 @@ def select_draft(
     if not method.has_proposer:
         raise Refused(
             f"no vLLM runs {method.name}: it ended with the V0 engine",
-            hint=f"use an eagle3 head; '{commands.line('drafts', 'published')}' lists the published ones",
+            hint=f"use an eagle3 head; '{commands.line('drafts')}' lists the published ones",
         )
     catalogue = load_catalogue(request.catalogue)
     command, name = target.service.command, target.model

@@ -36,11 +36,6 @@ def make_roles(request: RbacRequest) -> tuple[Json, ...]:
         require_name(secret, "--secret")
     subjects = [subject_of(text) for text in request.bind_to]
     granted, in_jobs = _allowed(request)
-    if "drafts" in granted and request.admission_policy:
-        hint = "leave one out: the policies refuse a training Job, which runs a command of its user's choice"
-        raise InputError(
-            "drafts cannot be combined with --admission-policy", field="--allow", hint=hint
-        )
     if request.admission_policy and not subjects:
         raise InputError(
             "needs --to", field="--admission-policy", hint="name the operators to limit with --to"

@@ -18,7 +18,6 @@ from mpctl.rollout.operation import (
     prunable,
     require_finished,
     unfinished_operation,
-    unfinished_refresh,
     unfinished_retirement,
 )
 from mpctl.rollout.plan import Kind, Plan, Strategy
@@ -37,7 +36,7 @@ def abandon(session: Session) -> tuple[Operation, ...]:
         MpctlError: a step failed; the same call again continues.
     """
     entries = session.store.entries()
-    operation = unfinished_operation(entries) or unfinished_refresh(entries)
+    operation = unfinished_operation(entries)
     if operation is None:
         return ()
     if (

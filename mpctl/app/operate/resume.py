@@ -11,7 +11,6 @@ from mpctl.experiment.prompt_files import Prompt
 from mpctl.rollout.operation import (
     Operation,
     unfinished_operation,
-    unfinished_refresh,
     unfinished_retirement,
 )
 from mpctl.rollout.plan import Kind
@@ -32,12 +31,8 @@ def run(session: Session, prompts: tuple[str, ...] = ()) -> OperationOutcome:
     with session.store.lease("resume"):
         operation = _unfinished(session)
         if operation is None:
-            refresh = unfinished_refresh(session.store.entries())
-            training = (
-                "" if refresh is None else f"; '{session.command('watch')}' carries {refresh.id} on"
-            )
             return OperationOutcome.nothing_to_do(
-                session, f"{session.title} has no unfinished operation{training}"
+                session, f"{session.title} has no unfinished operation"
             )
         confirm_resume(session, operation)
         prompts_by_class = {

@@ -37,7 +37,6 @@ def plan_rollout(session: Session, known: Known, place: Place) -> Plan:
         load=known.load_place,
         traffic=TrafficPlan(traffic.steps_percent, traffic.step_duration_s, traffic.mirror_percent),
         by=request.by,
-        cause=request.cause,
         fidelity=known.fidelity,
         earlier=known.earlier,
         engine=engine_of(service, change.target.engine, target),

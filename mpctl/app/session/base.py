@@ -31,7 +31,6 @@ from mpctl.rollout.ledger import lost_history
 from mpctl.rollout.operation import (
     Operation,
     unfinished_operation,
-    unfinished_refresh,
     unfinished_retirement,
 )
 from mpctl.rollout.plan import Kind
@@ -333,7 +332,7 @@ class Session(Source, commands.OnService):
             url=url,
             routed=routed,
             arms=arms,
-            operation=operation or unfinished_refresh(entries),
+            operation=operation,
             holder=holder,
             supervised=supervised,
             problems=problems,

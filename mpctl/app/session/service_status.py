@@ -8,7 +8,6 @@ from mpctl import commands
 from mpctl.json_types import Json
 from mpctl.manifest import redacted
 from mpctl.rollout.operation import Operation
-from mpctl.rollout.plan import Kind
 from mpctl.rollout.ports import ArmState, Phase
 
 
@@ -70,7 +69,7 @@ class Status:
         unsupervised."""
         if not self.readable:
             return "Unknown"
-        if self.operation is not None and self.operation.plan.kind is not Kind.REFRESH:
+        if self.operation is not None:
             return "Progressing" if self.holder else "Interrupted"
         if not self.supervised:
             return "Unsupervised"

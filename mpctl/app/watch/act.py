@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from mpctl import annex
 from mpctl.app.operate import maintain, resume, rollback, rollout
 from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.planned_workload import prompts_of
@@ -14,13 +13,13 @@ from mpctl.app.requests import (
     TrafficRequest,
 )
 from mpctl.app.session.base import Session
-from mpctl.app.watch.ledger_facts import WATCH, LedgerFacts, Trainings
+from mpctl.app.watch.ledger_facts import WATCH, LedgerFacts
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.records import restored
-from mpctl.rollout.operation import Ending, unfinished_operation
+from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Plan
 from mpctl.watch.decision import WatchAct, WatchDecision
 from mpctl.watch.watch_policy import WatchPolicy
@@ -31,7 +30,6 @@ def carry_out_decision(
     policy: WatchPolicy,
     facts: LedgerFacts,
     decision: WatchDecision,
-    trainings: Trainings | None,
 ) -> str:
     """Carry out a decision, and return what was done, in words.
 
@@ -39,26 +37,8 @@ def carry_out_decision(
         MpctlError: it failed; what was begun is in the ledger, and the next reading continues it.
     """
     if decision.act is WatchAct.RESUME:
-        outcome = resume.run(session, _prompts_again(session, policy))
+        outcome = resume.run(session, prompts_of(policy.re_arm_prompts))
         return f"{facts.interrupted} was continued: {ending_text(outcome)}"
-    if decision.act is WatchAct.REFRESH:
-        assert facts.refresh is not None
-        done: str = annex.need("advance-refresh")(
-            session, policy, facts.refresh, decision.reason, trainings
-        )
-        return done
-    if decision.act is WatchAct.MEASURE:
-        assert facts.refresh is not None
-        assert policy.refresh is not None
-        prompts = prompts_of(policy.refresh.prompts)
-        measured = RolloutRequest(
-            SpeculationRequest(decision.method),
-            promoted_measurement(session, facts.refresh.promotion, prompts),
-            TrafficRequest(),
-            by=WATCH,
-        )
-        outcome = rollout.run(session, measured)
-        return f"{decision.method} was measured: {ending_text(outcome)}"
     if decision.act is WatchAct.RE_ARM:
         assert facts.replaced_spec is not None
         outcome = rollout.run(session, re_arm_request(session, policy, facts))
@@ -82,7 +62,7 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
     promotion = facts.promotion
     return RolloutRequest(
         SpeculationRequest(facts.replaced_spec.method, config=config, draft=draft),
-        promoted_measurement(session, promotion, prompts_of(policy.re_arm_prompts)),
+        _promoted_measurement(session, promotion, prompts_of(policy.re_arm_prompts)),
         TrafficRequest(
             keep_baseline=promotion is not None and promotion.keep_baseline,
             users_share_percent=(promotion.users.share_percent or None)
@@ -93,18 +73,7 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
     )
 
 
-def _prompts_again(session: Session, policy: WatchPolicy) -> tuple[str, ...]:
-    """The prompts of an interrupted operation; none for those of a hold-out, whose file the rollout remembers."""
-    unfinished = unfinished_operation(session.store.entries())
-    if unfinished is not None and unfinished.plan.cause:
-        return ()
-    free = policy.refresh is not None and not policy.re_arm_prompts
-    return prompts_of(
-        policy.refresh.prompts if free and policy.refresh is not None else policy.re_arm_prompts
-    )
-
-
-def promoted_measurement(
+def _promoted_measurement(
     session: Session, promotion: Plan | None, prompts: tuple[str, ...]
 ) -> MeasurementRequest:
     record = None if promotion is None else session.store.load(promotion.workload, "workload")

@@ -6,12 +6,10 @@ the ledger. A new leader therefore continues where the last one was killed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
-from mpctl import annex
 from mpctl.app.session.base import Session, SystemClock, who
 from mpctl.errors import InputError, MpctlError
 from mpctl.estimate.facts import running_findings
@@ -25,14 +23,12 @@ from mpctl.rollout.operation import (
     last_change,
     operations,
     unfinished_operation,
-    withdrawn,
 )
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.revision import Revision
 from mpctl.watch.assessment import ANSWERS
 from mpctl.watch.decision import Rung, ladder
 from mpctl.watch.reference import RECORD, Reference
-from mpctl.watch.refresh import RefreshPolicy, StaleDraft
 from mpctl.watch.sentinel import RECORD as SENTINELS
 from mpctl.watch.sentinel import Sentinels
 from mpctl.watch.watch_policy import WatchPolicy
@@ -40,24 +36,6 @@ from mpctl.watch.watch_policy import WatchPolicy
 WATCH = "watch"
 _OPERATIONS = 6  # the last ones, that may hold sentinels
 ACKNOWLEDGED = "acknowledged"  # the record of a fallback that a person has seen
-
-
-# What trains the draft that a plan promoted (a Training of mpctl/lab); None where it can only be proposed.
-Trainings = Callable[[Session, RefreshPolicy, Plan], Any]
-
-
-@dataclass(frozen=True)
-class RefreshFacts:
-    """``promotion``: the plan that promoted the draft in question; ``fell_back``: the watch replaced that draft because
-    it went stale, else it serves; ``stale``: what was tried since; ``unfinished``: a refresh; ``due``: what of it can
-    be done now, in words; ``offered``: a refresh whose head waits for its gate."""
-
-    promotion: Plan
-    fell_back: bool
-    stale: StaleDraft
-    unfinished: str = ""
-    due: str = ""
-    offered: Operation | None = None
 
 
 @dataclass(frozen=True)
@@ -104,15 +82,10 @@ class LedgerFacts:
     known_bad: tuple[Finding, ...] = ()  # what is known to fail of the speculation that serves
     interrupted: str = ""  # an unfinished operation of the watch
     busy: str = ""  # any other operation or operator
-    refresh: RefreshFacts | None = (
-        None  # of the draft that serves or went stale, where the policy refreshes
-    )
 
 
-def read_facts(
-    session: Session, policy: WatchPolicy, trainings: Trainings | None = None
-) -> LedgerFacts:
-    """Read the ledger of a service. ``trainings``: what trains a stale draft, the annex's own by default.
+def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
+    """Read the ledger of a service.
 
     Raises:
         MpctlError: it cannot be read, or was changed by another writer.
@@ -128,13 +101,7 @@ def read_facts(
     number = max((r.number for r in revisions if r.digest == goal.digest), default=goal.number)
     live = _rung(number, last.plan.spec)
     reference, unread = _reference(session, last, revisions)
-    never = withdrawn(every)
-    candidates = [
-        _rung(r.number, r.spec) for r in revisions if r.number in served and r.digest not in never
-    ]
-    refresh = None
-    if policy.refresh is not None and (read_refresh := annex.find("stale-draft")):
-        refresh = read_refresh(session, policy.refresh, every, trainings)
+    candidates = [_rung(r.number, r.spec) for r in revisions if r.number in served]
     facts = replace(
         facts,
         live=live,
@@ -145,18 +112,20 @@ def read_facts(
         speculates=_speculates(last.plan.spec),
         known_bad=_known_bad(session) if _speculates(last.plan.spec) else (),
         rungs=ladder(policy, candidates, live, _previous(every, last)),
-        refresh=refresh,
     )
     wrong = any(last.plan.why.startswith(f"{WATCH}: {signal.value}:") for signal in ANSWERS)
     replaced = last.plan.baseline_spec if _is_fallback(last) else None
     if replaced is None or not _speculates(replaced):
         return facts
     promotion = _promotion(every, last.plan.baseline.digest)
-    never_again = (
-        wrong or last.plan.baseline.digest in never
-    )  # wrong answers are tried again by a person alone
-    facts = replace(facts, replaced_spec=None if never_again else replaced)
-    return replace(facts, fell_back=_fallback(session, last, replaced), promotion=promotion)
+    return replace(
+        facts,
+        replaced_spec=None
+        if wrong
+        else replaced,  # wrong answers are tried again by a person alone
+        fell_back=_fallback(session, last, replaced),
+        promotion=promotion,
+    )
 
 
 def _facts_of_own_changes(

@@ -5,15 +5,12 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
-from mpctl import commands
-from mpctl.app.planned_workload import prompts_of
 from mpctl.app.session.base import Session
 from mpctl.app.watch.ledger_facts import LedgerFacts
 from mpctl.app.watch.sentinels import SentinelResult
 from mpctl.watch.assessment import Assessment, Signal, State
-from mpctl.watch.decision import ACTIONABLE, TRAINS, Situation, WatchAct, WatchDecision
+from mpctl.watch.decision import ACTIONABLE, Situation, WatchAct, WatchDecision
 from mpctl.watch.reference import Profile
-from mpctl.watch.refresh import StaleDraft
 from mpctl.watch.sentinel import Check, Guard, Sentinels
 from mpctl.watch.watch_policy import WatchPolicy
 
@@ -49,7 +46,6 @@ class WatchedService:
     hold_reasons: set[str] = field(
         default_factory=set
     )  # reported reasons for holding an action back
-    proposed_after: str = ""  # the last change of the service when a training was proposed
     guard: Guard = field(default_factory=Guard)
     sentinels: Sentinels | None = None  # that this process recorded
     asking: Future[SentinelResult] | None = None
@@ -59,7 +55,6 @@ class WatchedService:
     actions: int = 0
     failures: int = 0  # consecutive failed actions
     retry_at: float = 0.0
-    refresh_failed: bool = False  # the last action that failed was of a refresh
     restarted_at: float | None = (
         None  # the last try of a restart, also one refused before anything was recorded
     )
@@ -94,7 +89,6 @@ class WatchedService:
         """Count an action that failed, and hold the next one back for longer after each."""
         self.retry_at = now + min(_RETRY_S * 2.0**self.failures, RETRY_MOST_S)
         self.failures += 1
-        self.refresh_failed = self.decision.act in TRAINS
 
     def situation(self, policy: WatchPolicy, now: float) -> Situation:
         """Return what a decision about the service depends on."""
@@ -112,25 +106,7 @@ class WatchedService:
             if self.restarted_at is None
             else (*facts.restarts, self.restarted_at),
             retry_at=self.retry_at,
-            refresh_failed=self.refresh_failed,
-            stale=None
-            if facts.refresh is not None and facts.refresh.unfinished
-            else self._stale(policy),
-            refreshing=facts.refresh.due if facts.refresh is not None else "",
         )
-
-    def _stale(self, policy: WatchPolicy) -> StaleDraft | None:
-        """The draft that went stale: one that a fallback replaced, or one that serves and is found wanting now. A
-        policy that falls back does that first, if the draft does not pay."""
-        refresh, assessment = self.facts.refresh, self.assessment
-        if refresh is None or refresh.fell_back:
-            return None if refresh is None else refresh.stale
-        cause = f"{assessment.signal.value}: {assessment.text}"
-        if assessment.signal is not Signal.WORSE_DRAFT or (
-            assessment.pays is None and policy.fall_back
-        ):
-            return None
-        return replace(refresh.stale, cause=cause)
 
 
 _OF_CHECK = {Check.WRONG: Signal.WRONG_ANSWERS, Check.POISONED: Signal.POISONED_CACHE}
@@ -156,27 +132,3 @@ def with_fallback(assessment: Assessment, facts: LedgerFacts, session: Session) 
         if assessment.signal is Signal.HEALTHY and not facts.speculates
         else assessment
     )
-
-
-def refresh_proposal(watched: WatchedService, policy: WatchPolicy) -> tuple[str, str]:
-    """Return what training a stale draft anew needs and may gain, and its command."""
-    assert watched.facts.refresh is not None
-    assert policy.refresh is not None
-    stale, session = watched.facts.refresh.stale, watched.session
-    gain = "" if stale.gain is None else f", at best {1.0 + stale.gain:.2f}x of what serves now"
-    free = "".join(
-        f"; first try '{session.command('rollout', '--spec', name)}'" for name in stale.unmeasured
-    )
-    hours = "" if stale.needed_gpu_hours is None else f", {stale.needed_gpu_hours:.1f} GPU hours"
-    text = f"{watched.decision.reason}; {stale.prompts} prompts{hours}{gain}{free}"
-    spec = watched.facts.refresh.promotion.spec
-    options = ["--spec", spec.method, "--from", stale.draft] if spec is not None else []
-    options += [
-        part for prompts in prompts_of(policy.refresh.prompts) for part in ("--prompts", prompts)
-    ]
-    named = {"--trainer": policy.refresh.trainer, "--trainer-image": policy.refresh.trainer_image}
-    options += [part for option, value in named.items() if value for part in (option, value)]
-    command = commands.line(
-        "drafts", "train", session.name, *options, "--apply", namespace=session.namespace
-    )
-    return text, command

@@ -17,14 +17,13 @@ from typing import Any
 from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, reason_of, signal_event
-from mpctl.app.watch.ledger_facts import LedgerFacts, Trainings, read_facts
+from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.sentinels import SentinelResult, ask_sentinel
 from mpctl.app.watch.sources import CounterSource, Readers, read_engines
 from mpctl.app.watch.watched import (
     RETRY_MOST_S,
     Key,
     WatchedService,
-    refresh_proposal,
     with_answers,
     with_fallback,
 )
@@ -48,8 +47,6 @@ _REASONS = {  # of the event after an action
     WatchAct.FALL_BACK: "FellBack",
     WatchAct.RE_ARM: "ReArmed",
     WatchAct.RESUME: "Resumed",
-    WatchAct.MEASURE: "Measured",
-    WatchAct.REFRESH: "Refreshed",
 }
 
 
@@ -75,7 +72,6 @@ class Watcher:
     ) -> None:
         self.policy, self._services, self._reopen, self._emit = policy, services, reopen, emit
         self._source, self._monotonic, self._clock = source, monotonic, SystemClock()
-        self.trainings: Trainings | None = None
         self._now = now or (
             lambda: self._clock.now().timestamp()
         )  # setting the machine's clock ends no cool-down
@@ -183,7 +179,7 @@ class Watcher:
     def _facts_of(self, session: Session) -> LedgerFacts | str:
         """Return the facts, or why they cannot be read."""
         try:
-            return read_facts(session, self.policy, self.trainings)
+            return read_facts(session, self.policy)
         except Exception as error:  # noqa: BLE001  one odd object ends no watch of the others
             return f"the ledger cannot be read: {reason_of(error)}"
 
@@ -306,12 +302,6 @@ class Watcher:
         if decision.act is WatchAct.HOLD and reason not in watched.hold_reasons:
             watched.hold_reasons.add(reason)
             self._emit_event(watched, "decision", reason, decision.reason, finding=True)
-        if decision.act is WatchAct.PROPOSE and watched.proposed_after != watched.facts.operation:
-            watched.proposed_after = watched.facts.operation
-            text, command = refresh_proposal(watched, self.policy)
-            self._emit_event(
-                watched, "decision", "RefreshProposed", text, finding=True, command=command
-            )
         if acts and decision.act in CHANGES:
             if decision.act in (WatchAct.FALL_BACK, WatchAct.RESTART):
                 self._begun[watched.key] = self._now()
@@ -350,7 +340,7 @@ class Watcher:
         details: Json
         try:
             session = self._reopen(watched.session)
-            report = carry_out_decision(session, self.policy, facts, decision, self.trainings)
+            report = carry_out_decision(session, self.policy, facts, decision)
         except MpctlError as error:
             watched.pause_actions(self._now())
             kind, reason, text = (
@@ -361,10 +351,7 @@ class Watcher:
             details = {"finding": True, "command": error.hint or ""}
         else:
             kind, text, session = "action", f"{decision.reason}; {report}", watched.session
-            changes_spec = decision.act in (WatchAct.FALL_BACK, WatchAct.RE_ARM, WatchAct.MEASURE)
-            changes_spec = changes_spec or (
-                facts.refresh is not None and facts.refresh.offered is not None
-            )
+            changes_spec = decision.act in (WatchAct.FALL_BACK, WatchAct.RE_ARM)
             before = facts.live if changes_spec else None
             details = {
                 "reference": facts.reference.operation if facts.reference is not None else "",
@@ -376,13 +363,12 @@ class Watcher:
             }
             watched.actions += 1
             watched.failures, watched.retry_at = 0, 0.0
-            if decision.act is not WatchAct.REFRESH:  # which may have changed nothing that serves
-                watched.reported, watched.finding, watched.state, watched.guard = (
-                    None,
-                    None,
-                    State(),
-                    Guard(1.0),
-                )
+            watched.reported, watched.finding, watched.state, watched.guard = (
+                None,
+                None,
+                State(),
+                Guard(1.0),
+            )
         watched.read_at = None
         self._accept_facts(watched, self._facts_of(watched.session))
         self._begun.pop(watched.key, None)  # the ledger has it by now

@@ -1,4 +1,4 @@
-"""Methods and published drafts: ``mpctl methods`` and ``mpctl drafts published``."""
+"""Methods and published drafts: ``mpctl methods`` and ``mpctl drafts``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from mpctl import commands
 from mpctl.app.inspect_requests import DraftsRequest, MethodRequest
 from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
-from mpctl.cli.group import LazyGroup
 from mpctl.cli.printer import columns
 from mpctl.errors import InputError
 from mpctl.json_types import Json
@@ -152,15 +151,15 @@ _TARGET = click.Argument(
 )
 
 
-@command("published", _TARGET, DraftsRequest, OUTPUT)
-def published(context: CliContext, /, request: DraftsRequest) -> None:
+@command("drafts", _TARGET, DraftsRequest, OUTPUT)
+def drafts(context: CliContext, /, request: DraftsRequest) -> None:
     """List published drafts per target: method, size, K, expected tokens per step, licence, requirements.
 
     \b
     Examples:
-      mpctl drafts published                             every target, a page at a time
-      mpctl drafts published Qwen/Qwen3-8B -o wide       one target, with sources and warnings
-      MPCTL_DRAFTS=own.yaml mpctl drafts published       with a catalogue of your own
+      mpctl drafts                             every target, a page at a time
+      mpctl drafts Qwen/Qwen3-8B -o wide       one target, with sources and warnings
+      MPCTL_DRAFTS=own.yaml mpctl drafts       with a catalogue of your own
 
     Tokens per step include the token that verification itself yields, so 1.0 is no gain.
     """
@@ -262,33 +261,3 @@ def _targets(text: str) -> list[str]:
     from mpctl.staging.catalogue_file import shipped
 
     return [name for name in shipped().drafts if name.lower().startswith(text.lower())]
-
-
-drafts = LazyGroup(
-    "drafts",
-    table={
-        "published": ("inspect.methods:published", "List published drafts per target", "Commands"),
-        "plan": (
-            "mpctl.lab.commands.drafts:plan",
-            "Predict what training a head costs and brings",
-            "Commands",
-        ),
-        "train": (
-            "mpctl.lab.commands.drafts:train",
-            "Train a head from your own prompts",
-            "Commands",
-        ),
-        "list": (
-            "mpctl.lab.commands.drafts:list_",
-            "List the heads trained for a service",
-            "Commands",
-        ),
-        "card": (
-            "mpctl.lab.commands.drafts:card",
-            "Describe a head that another tool trained",
-            "Commands",
-        ),
-        "purge": ("mpctl.lab.commands.drafts:purge", "Delete a head with its data", "Commands"),
-    },
-    help="List published drafts, and train a head from a service's own traffic.",
-)

@@ -111,27 +111,11 @@ def describe(
             "items": [status.to_record() for status in statuses_of(sessions)],
             "leftovers": [leftover.to_record() for leftover in remains],
             "orphans": [o.to_record() for o in find_orphans(place)],
-            "trainings": list(_trainings(place, sessions)),
         },
         names=lambda: [f"{s.namespace}/{s.name}" for s in sessions],
-        table=lambda wide: "\n".join(
-            filter(
-                None,
-                (
-                    status_table(statuses_of(sessions), wide=wide),
-                    *(f"training {text}" for text in _trainings(place, sessions)),
-                ),
-            )
-        ),
+        table=lambda wide: status_table(statuses_of(sessions), wide=wide),
     )
     return render(context.output, result, context.terminal.page_width)
-
-
-def _trainings(place: Place, sessions: Sequence[Session]) -> tuple[str, ...]:
-    if place.platform != "kubernetes":
-        return ()
-    running = annex.find("running-trainings")
-    return running(sessions) if running else ()
 
 
 def _leftovers(

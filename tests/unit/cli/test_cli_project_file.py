@@ -21,7 +21,7 @@ _REFUSED = """
 platform context kubeconfig as all all_namespaces selector url candidate home shared_home
 lease load queue engine route service port listen prometheus role to profile model
 target
-image trainer trainer_image vllm secret key public_key sign_with webhook
+image vllm secret key public_key sign_with webhook
 webhook_secret watch_policy policy known_bad accept cluster_id accept_downtime
 admission_policy drafts draft_listing target_listing dataset tokenizer file fidelity bake max_age
 offline force yes exact allow_from engine_version

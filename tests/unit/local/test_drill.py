@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import replace
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -228,20 +227,6 @@ def test_an_engine_that_starts_with_the_fault_and_does_not_answer_is_left_out():
         False,
     )
     assert session.rig.faults[-1] == ()
-
-
-def test_a_refresh_that_trained_no_head_fails_the_drill(monkeypatch):
-    """A stale head that still pays is reported and stays: right for the watch, and no refresh."""
-    monkeypatch.setattr(drill._Drill, "_arguments", lambda *_: ())
-    session = service()
-    users = Users(session, session.rig, drifts=0.4)
-    words = {"newer_target": "/models/v2", "refresh": object()}
-    monkeypatch.setattr(
-        drill.Watch, "fallen_back", lambda _self, result: replace(result, action="reported")
-    )
-    outcome = run(session, Fault.STALE_HEAD, users=users, **words)
-    assert only(outcome).failure == "no head was trained: reported"
-    assert not outcome.passed
 
 
 def test_a_method_without_a_head_has_none_that_is_stale():

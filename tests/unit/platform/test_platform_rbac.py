@@ -1,5 +1,6 @@
 """Roles made from the table of calls."""
 
+import itertools
 import re
 from dataclasses import replace
 
@@ -71,19 +72,6 @@ def test_only_a_role_that_is_asked_for_deletes_a_history():
         ("delete", "controllerrevisions"),
         ("delete", "leases"),
     }
-
-
-def test_only_a_role_that_is_asked_for_trains_heads():
-    more = granted(roles("operator", "chat", allow=["drafts"])) - granted(roles("operator", "chat"))
-    assert {(kind, where, verb, resource) for kind, where, verb, _, resource, _ in more} == {
-        ("Role", "chat", "list", "configmaps"),
-        *(
-            ("Role", "chat", verb, "persistentvolumeclaims")
-            for verb in ("list", "create", "delete")
-        ),
-    }
-    reader = granted(roles("reader", "chat", allow=["drafts"])) - granted(roles("reader", "chat"))
-    assert {verb for *_, verb, _, _, _ in reader} == {"list"}
 
 
 @pytest.mark.parametrize("role", ["reader", "operator"])
@@ -190,7 +178,6 @@ VARIANTS = (
         {"without": ["all-pods"]},
         {"allow": ["purge"]},
         {"allow": ["deployments"]},
-        {"allow": ["drafts"]},
     ),
     {"secrets": ["key"]},
 )
@@ -198,7 +185,7 @@ VARIANTS = (
 
 @given(
     st.permutations(
-        [(to, role, i) for to in (ANN, BOB) for role in ("reader", "operator") for i in range(7)]
+        list(itertools.product((ANN, BOB), ("reader", "operator"), range(len(VARIANTS))))
     )
 )
 def test_no_command_takes_rights_that_another_gave(order):

@@ -100,7 +100,7 @@ def test_no_draft_is_needed_or_none_is_known():
         ),
         ("Qwen3-8Bx", "eagle3", None, "is known", "Qwen/Qwen3-8B"),
         ("nobody/Qwen3-8B", "eagle3", None, "is known", "Qwen/Qwen3-8B"),
-        ("nobody/zzz", "eagle3", None, "is known", "mpctl drafts published lists"),
+        ("nobody/zzz", "eagle3", None, "is known", "mpctl drafts lists"),
         ("Qwen/Qwen3-8B", "dflash", "0.19.0", "needs vLLM 0.20.0, the engine is 0.19.0", "--draft"),
         ("Qwen/Qwen3-1.7B", "medusa", None, "AngelSlim/Qwen3-1.7B_eagle3 is for eagle3", "--draft"),
         (

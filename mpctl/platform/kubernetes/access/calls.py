@@ -115,7 +115,7 @@ def _rows(table: str) -> Iterator[CallRow]:
             yield CallRow(verb, _KINDS[row["kind"]], commands, row["why"], **attributes)
 
 
-TABLE, LLM, GROUPS, RUNTIMES, PURGE, DEPLOYMENTS, WATCH, TRAINING, SEALING = (
+TABLE, LLM, GROUPS, RUNTIMES, PURGE, DEPLOYMENTS, WATCH, SEALING = (
     tuple(_rows(table))
     for table in (
         [
@@ -126,13 +126,12 @@ TABLE, LLM, GROUPS, RUNTIMES, PURGE, DEPLOYMENTS, WATCH, TRAINING, SEALING = (
             "purge",
             "deployments",
             "watch",
-            "training",
             "sealing",
         ]
     )
 )
 # Rights that a role has only if they are named: `mpctl rbac --allow`.
-OPTIONAL = {"deployments": DEPLOYMENTS, "drafts": TRAINING, "purge": PURGE}
+OPTIONAL = {"deployments": DEPLOYMENTS, "purge": PURGE}
 # Rights that a role may lack: `mpctl rbac --without`. The load client then runs on the machine of the command; the free
 # GPUs are unknown, and a rollout waits for one instead of refusing immediately.
 DISPENSABLE = {

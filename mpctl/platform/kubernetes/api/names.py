@@ -9,7 +9,6 @@ SERVICE_LABEL = "mpctl.dev/service"
 PART_LABEL = "mpctl.dev/part"
 OPERATION_LABEL = "mpctl.dev/operation"  # of a seal
 SCOPE_LABEL = "mpctl.dev/scope"  # of a load Job: which work it is for
-HEAD_LABEL = "mpctl.dev/head"  # of the objects that train a head
 
 LEDGER = "ledger"
 REVISION = "revision"
@@ -17,7 +16,6 @@ RECORD = "record"
 BLOB = "blob"
 SEAL = "seal"
 LOAD = "load"
-DRAFT = "draft"
 
 SEALED = (
     "mpctl-sentinels"  # the Secret of a namespace with the beginnings of users' prompts, by service

@@ -88,10 +88,6 @@ def test_calls_are_listed_with_their_commands(alone):
         (("-n", "BAD NAME!"), "--namespace: 'BAD NAME!' is not a valid object name"),
         (("-n", "a.b"), "--namespace: 'a.b' is not a valid object name"),
         (("-n", "chat", "--to", "serviceaccount:Ci/bot"), "--to: 'Ci' is not a valid object name"),
-        (
-            ("-n", "chat", "--to", "user:ann", "--allow", "drafts", "--admission-policy"),
-            "--allow: drafts cannot be combined with --admission-policy",
-        ),
     ],
 )
 def test_bad_input(alone, arguments, said):

@@ -10,24 +10,24 @@ from draft_samples import HEAD, staging
 
 
 def test_the_table_of_drafts(cli):
-    every = cli("drafts", "published")
+    every = cli("drafts")
     assert every.code == 0
     assert every.out.count("\n") == 99
-    result = cli("drafts", "published", "Qwen/Qwen3-8B")
+    result = cli("drafts", "Qwen/Qwen3-8B")
     assert HEAD in result.out
     assert "2.26 (K=3, mtbench, t=0)" in result.out
     assert "unknown" in result.out
     assert "raises KV per token" in result.err
-    assert "vllm-test" in cli("drafts", "published", "Qwen/Qwen3-8B", "-o", "wide").out
+    assert "vllm-test" in cli("drafts", "Qwen/Qwen3-8B", "-o", "wide").out
     assert (
-        cli("drafts", "published", "Qwen/Qwen3-8B", "--method", "dspark", "-o", "name").out
+        cli("drafts", "Qwen/Qwen3-8B", "--method", "dspark", "-o", "name").out
         == "deepseek-ai/dspark_qwen3_8b_block7\n"
     )
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_drafts_for_programs(cli, output, read):
-    body = read(cli("drafts", "published", "Qwen/Qwen3-32B", "-o", output).out)
+    body = read(cli("drafts", "Qwen/Qwen3-32B", "-o", output).out)
     assert body["kind"] == "DraftList"
     first = body["items"][0]
     assert (first["draft"], first["numSpeculativeTokens"], first["loadedGib"]) == (
@@ -48,7 +48,7 @@ def test_drafts_for_programs(cli, output, read):
     ],
 )
 def test_mistakes_with_drafts(cli, arguments, says):
-    done = cli("drafts", "published", *arguments)
+    done = cli("drafts", *arguments)
     assert done.code == 2
     assert says in done.err
 
@@ -87,7 +87,7 @@ def test_a_catalogue_of_the_user_wins_by_variable_and_by_setting(cli, service):
     "form", ["NVFP4A16", "MXFP8", "AutoRound", "W4A16-G128", "MLX-4bit", "unsloth-bnb-4bit"]
 )
 def test_a_quantised_form_has_the_drafts_of_its_model(cli, form):
-    assert HEAD in cli("drafts", "published", f"org/Qwen3-8B-{form}").out
+    assert HEAD in cli("drafts", f"org/Qwen3-8B-{form}").out
 
 
 def test_a_day_that_is_none_in_a_table_of_drafts_is_named_with_its_line(cli):
@@ -96,13 +96,6 @@ def test_a_day_that_is_none_in_a_table_of_drafts_is_named_with_its_line(cli):
         "targets:\n  Qwen/Qwen3-8B:\n  - repo: a/b\n    method: eagle3\n    when: 2026-02-30\n"
     )
     cli.env(MPCTL_DRAFTS=str(table))
-    done = cli("drafts", "published")
+    done = cli("drafts")
     assert done.code == 2
     assert f"{table}:5: targets.Qwen/Qwen3-8B[0].when: unknown field" in done.err
-
-
-def test_drafts_alone_lists_its_commands(cli):
-    done = cli("drafts")
-    assert "published" in done.err + done.out
-    assert "train" in done.err + done.out
-    assert "Qwen/Qwen3-8B" not in done.err + done.out

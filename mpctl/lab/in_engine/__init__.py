@@ -1,1 +1,0 @@
-"""Programs that run inside an engine, next to it or in its pod; they import nothing of mpctl."""

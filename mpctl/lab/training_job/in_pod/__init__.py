@@ -1,1 +1,0 @@
-"""The program of a training pod; it imports nothing of mpctl."""
