@@ -18,9 +18,9 @@ from mpctl.errors import InputError
 # name -> module and function
 HOOKS = {
     "plan": "mpctl.lab.plan.service_plan:run_request",
-    "predict": "mpctl.lab.plan.predicted:predict_rollout",
+    "predict": "mpctl.lab.plan.service_plan:predict_rollout",
     "with-variants": "mpctl.lab.variants:with_variants",
-    "choose-method": "mpctl.lab.plan.predicted:choose_best",
+    "choose-method": "mpctl.lab.plan.service_plan:choose_best",
     "compare-foreign": "mpctl.lab.commands.foreign:compare_foreign",
     "open-local": "mpctl.local.session:open_local",
     "local-sessions": "mpctl.local.session:local_sessions",

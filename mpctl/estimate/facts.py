@@ -34,7 +34,7 @@ def facts_of(
 ) -> ServiceFacts:
     """The facts of one change to one service; ``engine_log``: what its engine logged since it started."""
     v2_runner = runs_v2(service, engine_log)
-    command = EngineCommand((*service.runtime_args, *service.command.argv))
+    command = service.whole_command
     target = target or ModelFacts()
     draft = draft or ModelFacts()
     name = target_name_of(service, target.name)
@@ -168,7 +168,7 @@ def runs_v2(service: Service, log: str | None) -> bool | None:
 
 def served_numbers(service: Service, target: ModelFacts | None) -> Served:
     """The numbers of a command line that decide over the KV pool; vLLM's defaults where it names none."""
-    command = service.command
+    command = service.whole_command
     share = command.get("gpu-memory-utilization")
     try:
         utilisation = float(share) if share else DEFAULT_UTILISATION
@@ -189,7 +189,7 @@ def loaded_gib(service: Service, target: ModelFacts | None, shape: Shape) -> flo
     another way that is not known, and where ``--quantization`` converts them while they are loaded.
     """
     stored = target.quantization if target else "none"
-    if stored == "none" and service.command.get("quantization") is not None:
+    if stored == "none" and service.whole_command.get("quantization") is not None:
         return None
     if target is not None and target.weight_gib is not None:
         return target.weight_gib
@@ -264,7 +264,7 @@ def _prefix_caching(argv: tuple[str, ...], engine: str | None, recurrent: str | 
 
 
 def _thinking(service: Service, target: ModelFacts) -> bool | None:
-    chosen = service.command.get("default-chat-template-kwargs")
+    chosen = service.whole_command.get("default-chat-template-kwargs")
     if chosen:
         try:
             value = json.loads(chosen).get("enable_thinking")
@@ -290,3 +290,23 @@ def _integer(text: str | None) -> int | None:
         return None
     power = "kmg".find(match[2].lower()) + 1 if match[2] else 0
     return int(float(match[1]) * (1024 if match[2].isupper() else 1000) ** power)
+
+
+_IDENTITY = (
+    "quantization",
+    "kv-cache-dtype",
+    "dtype",
+    "revision",
+    "tokenizer",
+    "hf-overrides",
+    "chat-template",
+    "load-format",
+    "reasoning-parser",
+)
+
+
+def engine_identity(service: Service, version: str | None, target: str | None) -> dict[str, str]:
+    """Return what decides an engine's answers besides speculation: image, weights, quantization, types of numbers."""
+    settings = {name: service.whole_command.get(f"--{name}") for name in _IDENTITY}
+    every = {"image": version, "model": target or service.model, **settings}
+    return {name: value for name, value in every.items() if value}

@@ -94,7 +94,8 @@ class UserLoad:
         """Requests that users keep in flight on each pod; 0 where none was seen or no answer was timed."""
         return round(self.in_flight_per_pod or 0.0) if self.seen else 0
 
-    def describe(self) -> str:
+    @property
+    def in_words(self) -> str:
         """The load in one sentence without its full stop."""
         if self.seen:
             gap = (

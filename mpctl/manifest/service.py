@@ -99,6 +99,11 @@ class Service:
     endpoints: tuple[str, ...] = ()  # ModelServices that route here, or services that use a runtime
     source: ManifestSource | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def whole_command(self) -> EngineCommand:
+        """The engine's command line with the arguments that its runtime adds, which the service's own override."""
+        return EngineCommand((*self.runtime_args, *self.command.argv))
+
     def speculation(self) -> dict[str, JsonValue] | None:
         """The speculative setting on the command line, typed as vLLM types it; None when there is none.
 

@@ -6,7 +6,6 @@ Pure values and functions: a method name and settings go in, a :class:`Spec` and
 from __future__ import annotations
 
 from mpctl.methods.build_spec import build, parse_config
-from mpctl.methods.preflight.checks import preflight_findings, unknowns
 from mpctl.methods.preflight.preflight_rule import CheckpointFacts, Finding, ServiceFacts
 from mpctl.methods.spec import Spec, from_config, spec_text
 from mpctl.methods.table import METHODS
@@ -22,7 +21,5 @@ __all__ = [
     "from_config",
     "parse_config",
     "parse_version",
-    "preflight_findings",
     "spec_text",
-    "unknowns",
 ]

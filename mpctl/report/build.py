@@ -199,7 +199,7 @@ _MEASURED_ON = {
 
 def _notes(run: Run, analysis: Analysis) -> Iterator[str]:
     if run.users is not None:
-        yield f"{_MEASURED_ON[run.placement]}; before that, {run.users.describe()}"
+        yield f"{_MEASURED_ON[run.placement]}; before that, {run.users.in_words}"
         sent, users = analysis.most_at_once, run.users.at_once
         if run.placement.copies_baseline and 0 < sent < users:
             yield (

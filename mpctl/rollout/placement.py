@@ -82,7 +82,8 @@ class PlacementOption:
     fault: str = ""
     effect: str = ""
 
-    def describe(self) -> str:
+    @property
+    def in_words(self) -> str:
         """The option in one sentence."""
         if self.fault:
             return f"{_NAMES[self.placement]}: {self.fault}."
@@ -100,9 +101,10 @@ class PlacementChoice:
     others: tuple[PlacementOption, ...] = ()
     share: int = 0
 
-    def describe(self) -> str:
+    @property
+    def in_words(self) -> str:
         """The choice for whoever is asked to confirm it."""
-        return "\n".join((self.why, *(option.describe() for option in self.others)))
+        return "\n".join((self.why, *(option.in_words for option in self.others)))
 
 
 _NAMES = {
@@ -131,8 +133,8 @@ def choose_placement(users: UserLoad, room: Room, wishes: PlacementWishes) -> Pl
         return _on_the_service(users, age)
     if chosen is None:
         raise Refused(
-            f"{users.describe()}, and the baseline cannot be measured while they do. "
-            + " ".join(options[name].describe() for name in order).rstrip("."),
+            f"{users.in_words}, and the baseline cannot be measured while they do. "
+            + " ".join(options[name].in_words for name in order).rstrip("."),
             hint=f"{_OUT}, or add a GPU node",
         )
     return _chosen(chosen, users, options, age)
@@ -144,7 +146,7 @@ def _on_the_service(users: UserLoad, age: str) -> PlacementChoice:
         age += (
             " No fresh copy of it is measured: restart the service first, and both arms are as old."
         )
-    return PlacementChoice(Placement.SERVICE, f"{_sentence(users.describe())}{later}{age}")
+    return PlacementChoice(Placement.SERVICE, f"{_sentence(users.in_words)}{later}{age}")
 
 
 def _as_asked(
@@ -153,7 +155,7 @@ def _as_asked(
     if placement is Placement.SERVICE:
         if users.seen:
             raise Refused(
-                f"--measure-on service: {users.describe()}, and the baseline cannot be measured while they do: equal "
+                f"--measure-on service: {users.in_words}, and the baseline cannot be measured while they do: equal "
                 "engines would look up to 1.23x faster",
                 hint=f"{_OUT}, or leave --measure-on out",
             )
@@ -170,7 +172,7 @@ def _chosen(
     option: PlacementOption, users: UserLoad, options: dict[Placement, PlacementOption], age: str
 ) -> PlacementChoice:
     others = [other for name, other in options.items() if name is not option.placement]
-    load = _sentence(users.describe()) + age
+    load = _sentence(users.in_words) + age
     if users.seen:
         load += " The baseline cannot be measured while they do."
     how = {

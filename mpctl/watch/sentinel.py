@@ -17,7 +17,6 @@ from enum import StrEnum
 from mpctl.experiment.answers import Answer
 from mpctl.gate.answer_tokens import FEWEST_SETTLED, differs_from, digest_of, settled_digest
 from mpctl.json_types import JsonView
-from mpctl.manifest import Service
 from mpctl.methods import METHODS
 from mpctl.records import Record
 from mpctl.watch.watch_policy import WatchPolicy
@@ -31,38 +30,20 @@ _SAVED = 2.0  # requests that a quiet time allows in advance
 _SOUND = 12  # right answers in a row that end a finding
 AGAIN = 2  # repetitions per engine, since each may reach another one
 _MOST_AGAIN = 8
-_IDENTITY = (
-    *(
-        "quantization",
-        "kv-cache-dtype",
-        "dtype",
-        "revision",
-        "tokenizer",
-        "hf-overrides",
-        "chat-template",
-    ),
-    *("load-format", "reasoning-parser"),
-)
 
 
 @dataclass(frozen=True)
 class Sentinels(Record):
-    """``engine``: see :func:`engine_of`; ``baseline``: an engine without speculation gave the answers; ``prefix``:
-    digest of the beginning that the requests share with users', empty without one; ``settled``: by the digest of a
-    request the length and digest of the first tokens of its answer, or of its whole text where there are no ids."""
+    """``engine``: see :func:`mpctl.estimate.facts.engine_identity`; ``baseline``: an engine without speculation gave
+    the answers; ``prefix``: digest of the beginning that the requests share with users', empty without one;
+    ``settled``: by the digest of a request the length and digest of the first tokens of its answer, or of its whole
+    text where there are no ids."""
 
     created: str
     engine: Mapping[str, str]
     baseline: bool
     settled: Mapping[str, str]
     prefix: str = ""
-
-
-def engine_of(service: Service, version: str | None, target: str | None) -> dict[str, str]:
-    """Return what decides an engine's answers besides speculation: image, weights, quantization, types of numbers."""
-    settings = {name: service.command.get(f"--{name}") for name in _IDENTITY}
-    every = {"image": version, "model": target or service.model, **settings}
-    return {name: value for name, value in every.items() if value}
 
 
 def changes_between(before: Mapping[str, str], after: Mapping[str, str]) -> str:

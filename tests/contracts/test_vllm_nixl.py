@@ -12,9 +12,10 @@ from mpctl.estimate.checkpoint import describe_model
 from mpctl.estimate.facts import facts_of
 from mpctl.manifest import load_one
 from mpctl.manifest.speculation.setting import needs_both_ends
-from mpctl.methods import build, from_config, preflight_findings
+from mpctl.methods import build, from_config
 from mpctl.methods.preflight.nixl import KvEnd, factors
 from mpctl.methods.table import METHODS
+from tests.preflight import preflight_findings
 
 BACKEND = "CPU_ATTN"
 LLAMA = {

@@ -166,7 +166,7 @@ def open_side_by_side(
         names=(BASELINE, CANDIDATE),
         meter=context.meter,
         engine_of=lambda name: measured_engine(context, *specs[name], name=f"the {name}"),
-        command=change.before.command,
+        command=change.before.whole_command,
         speculates=change.spec.config() is not None,
         running=lambda: running(session, context, arm, request.ready_timeout_s),
     )

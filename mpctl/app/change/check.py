@@ -24,10 +24,10 @@ from mpctl.estimate.shape import gpu_gib, model_shape
 from mpctl.experiment.prompt_files import Prompt
 from mpctl.experiment.users import USERS_LOAD
 from mpctl.gate.arms import is_difference
-from mpctl.methods import Finding, preflight_findings, unknowns
-from mpctl.methods.preflight.checks import RULES, DraftCheck, match
+from mpctl.methods import Finding
+from mpctl.methods.preflight.checks import OF_PAIR, RULES
 from mpctl.methods.preflight.known_bad import PREFIX
-from mpctl.methods.preflight.preflight_rule import ordered
+from mpctl.methods.preflight.preflight_rule import RuleResult, examine, ordered
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PreflightResult:
 
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
-    checks: tuple[DraftCheck, ...] = ()
+    checks: tuple[RuleResult, ...] = ()  # whether the draft fits its target
     memory: Estimate | None = None
 
 
@@ -100,17 +100,16 @@ class Preflight:
             gpu=self.conditions.gpu,
         )
         known_bad = load_known_bad(request.known_bad)
-        of_rules = preflight_findings(spec, facts)
-        matches = match(spec, facts)
+        results = examine(RULES, spec, facts)
         unchecked = (
-            *unknowns(spec, facts),
+            *(result.unchecked for result in results if result.missing),
             *known_bad.unchecked(spec, facts),
             *(f"files: {why}" for why in (target.checkpoint.unread, draft.unread) if why),
             *unestimated,
         )
         every = (
             *self.notes,
-            *of_rules,
+            *(result.finding for result in results if result.finding is not None),
             *known_bad.findings(spec, facts),
             *staging_findings(self.staged.plan),
             *(memory_findings(memory) if memory else ()),
@@ -141,7 +140,8 @@ class Preflight:
                 field="--accept",
                 hint=f"the preflight found {refusals}",
             )
-        return PreflightResult(findings, unchecked, matches, memory)
+        of_pair = tuple(result for result in results if result.id in OF_PAIR)
+        return PreflightResult(findings, unchecked, of_pair, memory)
 
 
 # Findings that no rule has, each with the module that makes it in mind: settings, staging, pool, request path.

@@ -135,7 +135,7 @@ def resolve_target(
         model = next(
             (s.uri for s in mounted if model is None or is_below(model, s.mount_path)), model
         )
-    revision = service.command.get("revision")
+    revision = service.whole_command.get("revision")
     checkpoint = read_facts(source, model, listing=listing, ask_hub=ask_hub, revision=revision)
     engine = (
         source.release(service)
@@ -197,7 +197,7 @@ def select_draft(
             hint=f"use an eagle3 head; '{commands.line('drafts')}' lists the published ones",
         )
     catalogue = load_catalogue(request.catalogue)
-    command, name = target.service.command, target.model
+    command, name = target.service.whole_command, target.model
     served = command.get("served-model-name")
     if name is None and served and (catalogue.key(served) or catalogue.native(served)):
         name = served  # it may be any, so it chooses a draft and proves nothing

@@ -50,7 +50,10 @@ class PreflightAnswer:
             "unchecked": list(change.checked.unchecked),
             "draft": change.selection.draft,
             "draftReason": change.selection.reason,
-            "match": [dict(c.__dict__) for c in change.checked.checks],
+            "match": [
+                {"id": check.id, "verdict": check.verdict, "text": check.text}
+                for check in change.checked.checks
+            ],
             "staging": staging,
             "kvPoolTokens": pool_record(change.checked.memory),
         }

@@ -31,17 +31,18 @@ from mpctl.rollout.steps.measure import records_of, verdict_of
 
 @dataclass(frozen=True)
 class Preview:
-    """The plan, the change to the manifest, and what would happen as text."""
+    """What a plan would do: the plan, the manifest that serves, and the explanation for people."""
 
+    name: str  # of the service
     plan: Plan
-    diff: str
-    explanation: str
+    live_text: str
+    explanation: str = ""
 
-
-def preview(session: Session, plan: Plan, explanation: str) -> Preview:
-    """Compare the live manifest with the plan's."""
-    names = (f"{session.name} (live)", f"{session.name} ({plan.spec_text})")
-    return Preview(plan, unified(session.platform.read().text, plan.goal.text, names), explanation)
+    @property
+    def diff(self) -> str:
+        """The change to the manifest that serves; empty without one."""
+        names = (f"{self.name} (live)", f"{self.name} ({self.plan.spec_text})")
+        return unified(self.live_text, self.plan.goal.text, names)
 
 
 @dataclass(frozen=True)
@@ -67,11 +68,6 @@ class OperationOutcome(commands.OnService):
     def nothing_to_do(cls, session: Session, note: str) -> OperationOutcome:
         """The service already is as asked."""
         return cls(session.name, session.namespace, session.title, note=note)
-
-    @classmethod
-    def of_preview(cls, session: Session, preview: Preview) -> OperationOutcome:
-        """A dry run."""
-        return cls(session.name, session.namespace, session.title, preview=preview)
 
     @property
     def plan(self) -> Plan:
@@ -222,7 +218,7 @@ def confirm_resume(session: Session, operation: Operation) -> None:
     )
     if operation.who == who() or session.platform.live_text() is None:
         return
-    diff = preview(session, plan, "").diff
+    diff = Preview(session.name, plan, session.platform.read().text).diff
     session.console.note(diff or "the live manifest is already as planned")
     session.console.confirm(
         f"{operation.who} opened {operation.id} ({plan.spec_text}; {plan.why})\nContinue ({session.place})?"

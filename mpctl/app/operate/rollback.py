@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume, preview
+from mpctl.app.operate.outcome import OperationOutcome, Preview, carry_out, confirm_resume
 from mpctl.app.operate.rollout_plan import ROLLING
 from mpctl.app.requests import DryRun, RollbackRequest
 from mpctl.app.session.base import Session
@@ -45,7 +45,8 @@ def run(session: Session, request: RollbackRequest) -> OperationOutcome:
             session.console.note(f"note: {note}")
     explanation = explain_rollback(session, plan)
     if request.dry_run is not DryRun.NONE:
-        return OperationOutcome.of_preview(session, preview(session, plan, explanation))
+        preview = Preview(session.name, plan, session.platform.read().text, explanation)
+        return OperationOutcome(session.name, session.namespace, session.title, preview=preview)
     if (owner := session.ownership_warning(force=True)) is not None:
         session.console.warn(owner)
     if decision.act is Act.OPEN:

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from mpctl import annex
 from mpctl.app.change import Change
-from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume, preview
+from mpctl.app.operate.outcome import OperationOutcome, Preview, carry_out, confirm_resume
 from mpctl.app.operate.rollout_known import Known, read_known
 from mpctl.app.operate.rollout_place import Place, available_place, requested_place
 from mpctl.app.operate.rollout_plan import current, explain_rollout, placed, plan_rollout
 from mpctl.app.planned_workload import describe_workload, remember_files
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session
-from mpctl.experiment.users import USERS_LOAD, below_users_load
+from mpctl.experiment.users import USERS_LOAD
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Act, decide_rollout
@@ -70,7 +70,8 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     )
     explanation = "\n".join(filter(None, reasons))
     if request.dry_run is not DryRun.NONE:
-        return OperationOutcome.of_preview(session, preview(session, plan, explanation))
+        preview = Preview(session.name, plan, session.platform.read().text, explanation)
+        return OperationOutcome(session.name, session.namespace, session.title, preview=preview)
     if opens:
         session.console.confirm(f"{explanation}\nContinue ({session.place})?")
     return _execute(session, known, place, plan) or nothing_to_do
@@ -80,9 +81,8 @@ def _announce(session: Session, place: Place) -> None:
     """Print what the capacity is, and a measured load that is far below that of the users."""
     for note in place.notes:
         session.console.note(f"note: {note}")
-    at_once = max(place.workload.concurrency, default=0)
-    if gap := below_users_load(place.users, place.placement, at_once):
-        session.console.warn(f"[{USERS_LOAD}] {gap}")
+    if place.load_gap:
+        session.console.warn(f"[{USERS_LOAD}] {place.load_gap}")
 
 
 def _checked_under_users_load(session: Session, known: Known, place: Place) -> Change:

@@ -151,7 +151,7 @@ def _known_risks(change: Change, workload: Workload) -> str:
     """Name what answers are known to break with: agents, hybrid models and combinations of the known-bad rows;
     empty without any."""
     facts = change.target.checkpoint.facts
-    command = change.before.command
+    command = change.before.whole_command
     parsers = [name for name in _PARSERS if command.get(name)]
     rows = [f.id for f in change.findings if f.id.startswith(PREFIX) and f.severity != "note"]
     risks = {
@@ -226,6 +226,6 @@ def _with_variants(
         live = measured_engine(context, Arm(session.platform.read().text), None)
         divide = annex.need("with-variants")
         divided: Workload = divide(
-            workload, request.measurement, [live.endpoint], session.service().command
+            workload, request.measurement, [live.endpoint], session.service().whole_command
         )
         return divided

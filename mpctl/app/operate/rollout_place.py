@@ -16,6 +16,7 @@ from mpctl.experiment.users import (
     Placement,
     UserLoad,
     answered,
+    below_users_load,
     earlier_rate,
     oldest_start,
     user_load,
@@ -58,6 +59,12 @@ class Place:
     bake_baseline: bool = False
     reason: str = ""  # why the arms are measured there, in sentences
     notes: tuple[str, ...] = ()  # on the capacity
+
+    @property
+    def load_gap(self) -> str:
+        """The warning of a measurement far below the users' load; empty for another."""
+        at_once = max(self.workload.concurrency, default=0)
+        return below_users_load(self.users, self.placement, at_once)
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,7 @@ def available_place(session: Session, known: Known, requested: Place) -> Place:
             raise
         advice = "take the service out of traffic before a change in place"
         raise Refused(
-            f"{users.describe()}, and the baseline cannot be measured while they do; nothing runs beside it, "
+            f"{users.in_words}, and the baseline cannot be measured while they do; nothing runs beside it, "
             f"either: {refused.message}",
             hint="; ".join(filter(None, (refused.hint, advice))),
         ) from refused
@@ -127,7 +134,7 @@ def available_place(session: Session, known: Known, requested: Place) -> Place:
         users=users,
         users_share_percent=choice.share if placement is Placement.SPLIT else 0,
         route=chosen_route,
-        reason=choice.describe(),
+        reason=choice.in_words,
     )
 
 
@@ -375,7 +382,7 @@ def _require_limits(policy: Policy, users: UserLoad) -> None:
         value = getattr(policy, name)
         if value > default:
             raise Refused(
-                f"{users.describe()}, and {name} of {value:g} would let their requests into the figures: equal engines "
+                f"{users.in_words}, and {name} of {value:g} would let their requests into the figures: equal engines "
                 "look 1.13x to 1.23x faster",
                 hint=f"leave {name} at {default:g}; mpctl chooses engines without users",
             )

@@ -7,11 +7,10 @@ from dataclasses import replace
 from mpctl.app.operate.rollout_known import Known
 from mpctl.app.operate.rollout_place import Place, current_traffic_route
 from mpctl.app.session.base import Session
-from mpctl.estimate import target_name_of
+from mpctl.estimate.facts import engine_identity, target_name_of
 from mpctl.json_types import Json
 from mpctl.rollout.plan import BakePlan, Kind, Plan, Strategy, TrafficPlan, UsersPlan
 from mpctl.rollout.revision import Manifest
-from mpctl.watch.sentinel import engine_of
 
 ROLLING = "as any rolling update"
 
@@ -39,7 +38,7 @@ def plan_rollout(session: Session, known: Known, place: Place) -> Plan:
         by=request.by,
         fidelity=known.fidelity,
         earlier=known.earlier,
-        engine=engine_of(service, change.target.engine, target),
+        engine=engine_identity(service, change.target.engine, target),
     )
     return placed(plan, place)
 
@@ -71,41 +70,43 @@ def current(plan: Plan, session: Session, known: Known) -> Plan:
 def explain_rollout(session: Session, plan: Plan, prompts: str) -> str:
     """Describe the steps of a rollout. ``prompts``: its workload in words."""
     sent = " from a Job in the cluster" if plan.load == "job" else ""
-    return (
-        f"{session.title}: {plan.baseline_text} -> {plan.spec_text}, {describe_place(session, plan)}; "
-        f"{prompts} to each arm{sent}; {describe_traffic(plan)}{describe_bake(plan)}"
-        f"an engine may take at most {plan.ready_timeout_s:.0f} s to become ready; "
-        f"a rollback takes {describe_rollback(session, plan)}"
+    clauses = (
+        describe_place(session, plan),
+        f"{prompts} to each arm{sent}",
+        describe_traffic(plan),
+        describe_bake(plan),
+        f"an engine may take at most {plan.ready_timeout_s:.0f} s to become ready",
+        f"a rollback takes {describe_rollback(session, plan)}",
     )
+    steps = "; ".join(filter(None, clauses))
+    return f"{session.title}: {plan.baseline_text} -> {plan.spec_text}, {steps}"
 
 
 def describe_traffic(plan: Plan) -> str:
-    """The mirror and traffic steps before the promotion, as clauses that end with a semicolon; empty without them."""
+    """Describe the mirror and traffic steps before the promotion; empty without them."""
     if plan.route is None:
         return ""
-    copies = (
-        f"if the gate promotes, the candidate gets copies of {plan.traffic.mirror_percent} % of the requests of "
-        f"HTTPRoute {plan.route['name']} for {plan.traffic.step_duration_s:.0f} s, the prompts of your users among "
-        "them; "
-        if plan.traffic.mirror_percent
-        else ""
-    )
-    if not plan.traffic.steps:
-        return copies
-    shares = ", ".join(str(step) for step in plan.traffic.steps)
-    duration = (
-        f"{plan.traffic.step_duration_s:.0f} s each"
-        if len(plan.traffic.steps) > 1
-        else f"for {plan.traffic.step_duration_s:.0f} s"
-    )
-    return f"{copies}if the gate promotes, {shares} % of the traffic of HTTPRoute {plan.route['name']}, {duration}; "
+    route, step_s = plan.route["name"], f"{plan.traffic.step_duration_s:.0f} s"
+    clauses = []
+    if plan.traffic.mirror_percent:
+        clauses.append(
+            f"if the gate promotes, the candidate gets copies of {plan.traffic.mirror_percent} % of the requests of "
+            f"HTTPRoute {route} for {step_s}, the prompts of your users among them"
+        )
+    if plan.traffic.steps:
+        shares = ", ".join(str(step) for step in plan.traffic.steps)
+        duration = f"{step_s} each" if len(plan.traffic.steps) > 1 else f"for {step_s}"
+        clauses.append(
+            f"if the gate promotes, {shares} % of the traffic of HTTPRoute {route}, {duration}"
+        )
+    return "; ".join(clauses)
 
 
 def describe_bake(plan: Plan) -> str:
-    """Describe the bake of the promoted arm, as a clause that ends with a semicolon; empty without a bake."""
+    """Describe the bake of the promoted arm; empty without a bake."""
     if not plan.bake.seconds:
         return ""
-    return f"after a promotion it is watched for {plan.bake.seconds:.0f} s and rolled back if it does not do well; "
+    return f"after a promotion it is watched for {plan.bake.seconds:.0f} s and rolled back if it does not do well"
 
 
 def describe_place(session: Session, plan: Plan) -> str:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from mpctl import annex, commands
 from mpctl.app.session.service_status import Status, arm_problems
 from mpctl.errors import Cancelled, InputError, MpctlError, nearest
-from mpctl.estimate import ModelFacts, target_name_of
+from mpctl.estimate import ModelFacts
+from mpctl.estimate.facts import engine_identity, target_name_of
 from mpctl.experiment.answers import Answer, Ask
 from mpctl.experiment.counters import Counters
 from mpctl.json_types import Json
@@ -267,9 +268,7 @@ class Session(Source, commands.OnService):
 
     def engine_identity(self, service: Service) -> dict[str, str]:
         """Return what decides the engine's answers besides speculation."""
-        from mpctl.watch.sentinel import engine_of
-
-        return engine_of(service, self.engine_version(service), target_name_of(service))
+        return engine_identity(service, self.engine_version(service), target_name_of(service))
 
     def ask(
         self, asks: Sequence[Ask], *, salt: str = "", alternatives: int = 0, turn: int = 0

@@ -1,82 +1,13 @@
-"""A rollout's prediction, stored with its plan, and what it measured: the record of how right the plan was."""
+"""What rollouts of a service measured, and what had been predicted: the record of how right the plan was."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from mpctl.app.bench.recorded import measured_by, rollouts_of
-from mpctl.app.change import Change
-from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Session
-from mpctl.errors import MpctlError, Refused
 from mpctl.json_types import Json
-from mpctl.lab.payoff.grid import entry_record
-from mpctl.lab.plan import service_plan
-from mpctl.lab.requests import PlanRequest
-
-_ANY = ("all",)
-
-
-def predict_rollout(
-    session: Session, speculation: SpeculationRequest, change: Change, concurrency: tuple[int, ...]
-) -> Json | None:
-    """Show and return the plan's prediction of a change before it is measured; None if the plan has no figure.
-
-    A prediction is never in the way of a rollout: what prevents it is left to the plan to say.
-    """
-    if change.spec.is_none or not concurrency:
-        return None
-    try:
-        grid = service_plan.plan_change(session, speculation, change, concurrency).grid
-    except MpctlError:
-        return None
-    if grid is None:
-        return None
-    answers = [entry_record(choice.entry) for choice in grid.choices]
-    last, level = answers[-1], grid.choices[-1].entry.level
-    ratio = last["throughputRatio"]
-    session.console.note(
-        f"the plan predicts a throughput ratio of {ratio['value']:.2f} [{ratio['low']:.2f}-{ratio['high']:.2f}] at "
-        f"concurrency {last['concurrency']:g} ({level}: {last['call']})"
-    )
-    return {"level": level, "answers": answers}
-
-
-def choose_best(
-    session: Session, speculation: SpeculationRequest, concurrency: tuple[int, ...]
-) -> SpeculationRequest:
-    """Show and return the change with the plan's best method and K at the highest concurrency, for ``--spec auto``.
-
-    Raises:
-        Refused: no method has a figure and passes the preflight, or none is predicted to gain.
-    """
-    plan = service_plan.run(
-        session, PlanRequest(_ANY, replace(speculation, method=""), concurrency or (1,))
-    )
-    best = plan.best
-    if best is None or best.last is None or best.change is None:
-        reasons = "; ".join(
-            f"{method.method}: {method.refusal.reason}" for method in plan.methods if method.refusal
-        )
-        raise Refused(
-            f"{session.title}: the plan has no figure for any method ({reasons or 'each is refused by the preflight'})",
-            hint=f"{session.command('plan', '--spec', 'all')} says what is missing; or name a method with --spec",
-        )
-    ratio = best.last.entry.prediction.throughput
-    if ratio.value <= 1:
-        raise Refused(
-            f"{session.title}: the best method, {best.method}, is predicted to lose (throughput ratio {ratio.text()})",
-            hint=f"--spec {best.method} measures it all the same",
-        )
-    settings = speculation.settings
-    fixed = best.change.spec.k is not None
-    if fixed and not any(text.startswith("num_speculative_tokens=") for text in settings):
-        settings = (*settings, f"num_speculative_tokens={best.last.k}")
-    session.console.note(
-        f"auto: {' '.join((best.method, *settings))}, predicted throughput ratio {ratio.text()}"
-    )
-    return replace(speculation, method=best.method, settings=settings)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from mpctl.app.change.resolve import UnchangedService, load_catalogue, resolve_t
 from mpctl.app.change.source import UnservedModel
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Session, Source
-from mpctl.errors import InputError, Refused
+from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.estimate.facts import facts_of, served_numbers
 from mpctl.estimate.memory import read_log
 from mpctl.estimate.shape import GIB, Gpu, Shape, find_gpu, gpus, model_shape, nearest_models
-from mpctl.lab.payoff.grid import table
+from mpctl.json_types import Json
+from mpctl.lab.payoff.grid import entry_record, table
 from mpctl.lab.payoff.published_evidence import CPU, fitted
 from mpctl.lab.payoff.scenario import (
     DRAFT_MODELS,
@@ -141,11 +142,70 @@ def plan_change(
     return Planner(source, request, change.target, request.methods).predict(change)
 
 
+def predict_rollout(
+    session: Session, speculation: SpeculationRequest, change: Change, concurrency: tuple[int, ...]
+) -> Json | None:
+    """Show and return the plan's prediction of a change before it is measured; None if the plan has no figure.
+
+    A prediction is never in the way of a rollout: what prevents it is left to the plan to say.
+    """
+    if change.spec.is_none or not concurrency:
+        return None
+    try:
+        grid = plan_change(session, speculation, change, concurrency).grid
+    except MpctlError:
+        return None
+    if grid is None:
+        return None
+    answers = [entry_record(choice.entry) for choice in grid.choices]
+    last, level = answers[-1], grid.choices[-1].entry.level
+    ratio = last["throughputRatio"]
+    session.console.note(
+        f"the plan predicts a throughput ratio of {ratio['value']:.2f} [{ratio['low']:.2f}-{ratio['high']:.2f}] at "
+        f"concurrency {last['concurrency']:g} ({level}: {last['call']})"
+    )
+    return {"level": level, "answers": answers}
+
+
+def choose_best(
+    session: Session, speculation: SpeculationRequest, concurrency: tuple[int, ...]
+) -> SpeculationRequest:
+    """Show and return the change with the plan's best method and K at the highest concurrency, for ``--spec auto``.
+
+    Raises:
+        Refused: no method has a figure and passes the preflight, or none is predicted to gain.
+    """
+    plan = run(session, PlanRequest(("all",), replace(speculation, method=""), concurrency or (1,)))
+    best = plan.best
+    if best is None or best.last is None or best.change is None:
+        reasons = "; ".join(
+            f"{method.method}: {method.refusal.reason}" for method in plan.methods if method.refusal
+        )
+        raise Refused(
+            f"{session.title}: the plan has no figure for any method ({reasons or 'each is refused by the preflight'})",
+            hint=f"{session.command('plan', '--spec', 'all')} says what is missing; or name a method with --spec",
+        )
+    ratio = best.last.entry.prediction.throughput
+    if ratio.value <= 1:
+        raise Refused(
+            f"{session.title}: the best method, {best.method}, is predicted to lose (throughput ratio {ratio.text()})",
+            hint=f"--spec {best.method} measures it all the same",
+        )
+    settings = speculation.settings
+    fixed = best.change.spec.k is not None
+    if fixed and not any(text.startswith("num_speculative_tokens=") for text in settings):
+        settings = (*settings, f"num_speculative_tokens={best.last.k}")
+    session.console.note(
+        f"auto: {' '.join((best.method, *settings))}, predicted throughput ratio {ratio.text()}"
+    )
+    return replace(speculation, method=best.method, settings=settings)
+
+
 def _sized(target: UnchangedService, flag: str) -> int:
     """The number that a flag of the engine has; 1 without the flag, 0 where it has another value or none."""
-    value = target.service.command.get(flag)
+    value = target.service.whole_command.get(flag)
     if value is None:
-        return int(not target.service.command.has(flag))
+        return int(not target.service.whole_command.has(flag))
     return max(int(value), 1) if value.isdecimal() else 0
 
 
@@ -245,13 +305,13 @@ class Planner:
         service, source = self._target.service, self._source
         if not facts_of(service, target=self._target.checkpoint.facts).prefix_caching:
             return None
-        block = service.command.get("block-size")
+        block = service.whole_command.get("block-size")
         return lost_hits(
             cell,
             fitted(),
             share=source.counters().prefix_hit_share if isinstance(source, Session) else None,
             block=int(block) if block and block.isdecimal() else None,
-            connector=service.command.get("kv-transfer-config") is not None,
+            connector=service.whole_command.get("kv-transfer-config") is not None,
         )
 
     def _needs(self, change: Change) -> Needs:
@@ -341,7 +401,7 @@ class Planner:
         request, target, facts = self._request, self._target, self._target.checkpoint.facts
         numbers = served_numbers(target.service, facts)
         pool, draft_pool = self.evidence.pools.get(method, (self._log.tokens, None))
-        converted = target.service.command.get("quantization")
+        converted = target.service.whole_command.get("quantization")
         weights = facts.weight_gib if facts and not converted else None
         return Scenario(
             target=shapes[0],

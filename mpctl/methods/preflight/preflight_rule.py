@@ -1,8 +1,8 @@
 """A rule of the preflight: when it applies, which facts it needs, and what it finds.
 
-A rule is judged only when every fact it ``needs`` is known; otherwise :meth:`Rule.unknown_facts` names what is missing.
-So an unknown fact can neither refuse a rollout nor look like a check that passed. A rule that has something to say
-without a fact, but more with it, ``asks`` for it.
+A rule is judged only when every fact it ``needs`` is known; otherwise its result names what is missing. So an unknown
+fact can neither refuse a rollout nor look like a check that passed. A rule that has something to say without a fact,
+but more with it, ``asks`` for it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from mpctl.methods.versions import show
 from mpctl.packaged import packaged, rows_of
 
 Severity = Literal["refuse", "warn", "note"]
+CheckVerdict = Literal["ok", "warn", "mismatch", "unknown"]
 _SEVERITIES: tuple[Severity, ...] = (
     "refuse",
     "warn",
     "note",
 )  # the order in which a person should read them
+# Facts that only decide how bad a mismatch is, not whether there is one.
+_REFINE = frozenset({"engine_version", "v2_runner"})
 # A quantisation format of many schemes: the same name on both sides says nothing of bits.
 NAMES_NO_SCHEME = "compressed-tensors"
 
@@ -129,6 +132,41 @@ class ServiceFacts:
         return attrgetter(fact)(self)
 
 
+@dataclass(frozen=True)
+class RuleResult:
+    """A rule that applies to a spec, as far as what is known of the service lets it be judged."""
+
+    id: str
+    finding: Finding | None
+    missing: tuple[str, ...]  # facts that it needs or asks for
+    is_judged: bool  # every fact that it needs is known
+
+    @property
+    def unchecked(self) -> str:
+        """What was not checked, or only in part, with the facts that are missing; empty where none is."""
+        if not self.missing:
+            return ""
+        how = "checked in part" if self.is_judged else "not checked"
+        return f"{self.id}: {how}, unknown: {', '.join(self.missing)}"
+
+    @property
+    def verdict(self) -> CheckVerdict:
+        """The result in a word."""
+        if self.finding is not None:
+            return "mismatch" if self.finding.severity == "refuse" else "warn"
+        return "unknown" if self.text else "ok"
+
+    @property
+    def text(self) -> str:
+        """What was found, or which facts a verdict lacks; empty where all is well."""
+        if self.finding is not None:
+            return self.finding.reason
+        lacking = [
+            name.replace("_", " ").replace(".", " ") for name in self.missing if name not in _REFINE
+        ]
+        return f"not known: {', '.join(lacking)}" if lacking else ""
+
+
 # Severity, reason and, where it differs from the rule's, the next step; None when nothing is wrong.
 RuleOutcome = tuple[Severity, str] | tuple[Severity, str, str] | None
 Applies = Callable[[Spec], bool]
@@ -162,17 +200,14 @@ class PreflightRule(_RuleRow):
         """Return whether every condition on the spec holds."""
         return all(condition(spec) for condition in self.conditions)
 
-    def unknown_facts(self, spec: Spec, facts: ServiceFacts) -> tuple[str, ...]:
-        """The facts this rule lacks for this spec; empty when it does not apply."""
-        if not self.is_about(spec):
-            return ()
-        return tuple(name for name in self.needs + self.asks if facts.value(name) is None)
+    def check(self, spec: Spec, facts: ServiceFacts) -> RuleResult:
+        """Judge a spec that the rule is about."""
+        missing = tuple(name for name in self.needs + self.asks if facts.value(name) is None)
+        is_judged = not set(missing) & set(self.needs)
+        finding = self._find(spec, facts) if is_judged else None
+        return RuleResult(self.id, finding, missing, is_judged)
 
-    def check(self, spec: Spec, facts: ServiceFacts) -> Finding | None:
-        """The finding, or None: not applicable, not known, or nothing wrong."""
-        known = all(facts.value(name) is not None for name in self.needs)
-        if not (known and self.is_about(spec)):
-            return None
+    def _find(self, spec: Spec, facts: ServiceFacts) -> Finding | None:
         if self.when and not facts.value(self.when):
             return None
         if self.differ and len({facts.value(name) for name in self.differ}) == 1:
@@ -184,6 +219,13 @@ class PreflightRule(_RuleRow):
             outcome = self.severity, self.reason.format(spec=spec, facts=facts)
         severity, reason, *todo = outcome
         return Finding(self.id, severity, reason, self.source, todo[0] if todo else self.todo)
+
+
+def examine(
+    rules: Iterable[PreflightRule], spec: Spec, facts: ServiceFacts
+) -> tuple[RuleResult, ...]:
+    """Judge every rule that is about the spec, in milliseconds and without a cluster."""
+    return tuple(rule.check(spec, facts) for rule in rules if rule.is_about(spec))
 
 
 # Conditions of rules on the spec that both kinds of rules use.

@@ -61,7 +61,7 @@ def session(**platform):
     )
 
 
-SERVICE = SimpleNamespace(name="demo", model="org/model", storage=(), command={})
+SERVICE = SimpleNamespace(name="demo", model="org/model", storage=(), command={}, whole_command={})
 CHANGE = Change(
     UnchangedService(SERVICE, None, Checkpoint()),
     "old",
@@ -134,7 +134,7 @@ KNOWN = Finding("known-bad-KB7", "warn", "known to fail", "a thread", "use anoth
 def test_answers_are_compared_in_full_where_they_are_known_to_break(
     asked, command, findings, prompt, fidelity, reason
 ):
-    service = SimpleNamespace(**{**vars(SERVICE), "command": command})
+    service = SimpleNamespace(**{**vars(SERVICE), "whole_command": command})
     change = replace(
         CHANGE,
         target=UnchangedService(service, None, Checkpoint()),
@@ -182,7 +182,7 @@ def test_a_mirror_pins_the_route_and_says_that_users_prompts_are_copied():
     )
     text = rollout_plan.describe_traffic(chosen_fit)
     assert (
-        "copies of 50 % of the requests of HTTPRoute users for 120 s, the prompts of your users among them; "
+        "copies of 50 % of the requests of HTTPRoute users for 120 s, the prompts of your users among them"
         in text
     )
 

@@ -17,7 +17,7 @@ def ask(cli, monkeypatch):
         chosen.append(concurrency)
         return speculation.__class__("ngram")
 
-    monkeypatch.setattr("mpctl.lab.plan.predicted.choose_best", choose)
+    monkeypatch.setattr("mpctl.lab.plan.service_plan.choose_best", choose)
     monkeypatch.setattr("mpctl.local.session.open_local", lambda *_, **_gone: MemorySession())
 
     monkeypatch.setattr(

@@ -19,7 +19,7 @@ from mpctl.estimate.facts import loaded_gib
 from mpctl.estimate.shape import Shape
 from mpctl.manifest import load, select
 from mpctl.methods import build
-from mpctl.methods.preflight.checks import match
+from tests.preflight import match
 
 THINKS = (
     "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>{% endif %}"

@@ -30,7 +30,7 @@ def test_requests_answered_between_two_readings_are_of_users():
     assert load.seen
     assert load.requests_per_s == pytest.approx(2.0)
     assert load.answer_s == pytest.approx(2.0)
-    assert load.describe() == "users send 2 requests/s to 1 pod"
+    assert load.in_words == "users send 2 requests/s to 1 pod"
 
 
 def test_a_request_that_runs_or_waits_is_seen_before_it_is_answered():
@@ -46,7 +46,7 @@ def test_health_probes_that_make_no_token_are_no_users():
 def test_no_user_is_said_with_the_rate_that_may_have_been_missed():
     load = read(engine(), engine())
     assert not load.seen
-    assert load.describe() == "no user was seen in 10 s: fewer than 0.3 requests/s at 95 %"
+    assert load.in_words == "no user was seen in 10 s: fewer than 0.3 requests/s at 95 %"
 
 
 def test_all_pods_count_and_a_pod_that_restarted_meanwhile_counts_by_what_runs_on_it():
@@ -73,7 +73,7 @@ def test_requests_since_the_start_are_counted_without_those_of_mpctl(answered, o
 def test_users_that_came_before_are_reported_though_none_is_seen():
     load = read(engine(), engine(), earlier=0.5)
     assert (load.seen, load.earlier) == (False, True)
-    assert "users sent 0.5 requests/s since the engines started" in load.describe()
+    assert "users sent 0.5 requests/s since the engines started" in load.in_words
 
 
 def timed(ms, count=4000, **more):
@@ -111,7 +111,7 @@ def test_a_difference_between_pods_above_5_percent_is_said(slower, noted):
         name: replace(pod, generation_tokens=pod.generation_tokens + 100)
         for name, pod in before.items()
     }
-    sentence = user_load(before, after, 10.0, 1.0).describe()
+    sentence = user_load(before, after, 10.0, 1.0).in_words
     assert sentence.endswith(", whose times per output token differ by 8 %") is noted
 
 

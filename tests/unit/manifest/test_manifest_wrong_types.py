@@ -14,10 +14,11 @@ from service_samples import NGRAM, RUNTIME, USER
 from mpctl.errors import InputError, Refused
 from mpctl.estimate.facts import facts_of
 from mpctl.manifest import Service, load, load_values
-from mpctl.methods import from_config, preflight_findings
+from mpctl.methods import from_config
 from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
 from mpctl.staging.modes import DraftSource, StagingFacts
 from mpctl.staging.planner import MODES, plan_staging
+from tests.preflight import preflight_findings
 
 EAGLE3 = {"method": "eagle3", "model": "/mnt/d", "num_speculative_tokens": 3}
 KSERVE = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\nmetadata: {name: q, annotations: {a: b}}\n"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from mpctl.errors import InputError
-from mpctl.methods import CheckpointFacts, ServiceFacts, build, from_config, preflight_findings
+from mpctl.methods import CheckpointFacts, ServiceFacts, build, from_config
+from tests.preflight import preflight_findings
 
 CAPTURED = Path(__file__).parents[2] / "data" / "vllm" / "bad_configs_0.32.0.txt"
 LINE = re.compile(r"""^(?P<quote>['"])(?P<label>.+)(?P=quote)\s+[\d.]+s (?P<verdict>.+)$""")

@@ -12,7 +12,7 @@ import pytest
 from mpctl.errors import InputError
 from mpctl.estimate import describe_model, facts_of
 from mpctl.manifest import load
-from mpctl.methods import METHODS, CheckpointFacts, ServiceFacts, build, preflight_findings
+from mpctl.methods import METHODS, CheckpointFacts, ServiceFacts, build
 from mpctl.methods.preflight.known_bad import (
     FEATURES,
     KnownBadRow,
@@ -21,6 +21,7 @@ from mpctl.methods.preflight.known_bad import (
 )
 from mpctl.methods.preflight.nixl import KvEnd
 from tests.corpus.known_bad import CONFIGS, inside, outside, severity
+from tests.preflight import preflight_findings
 
 RECIPES = Path(__file__).parent / "known_good_recipes.txt"
 _NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}'

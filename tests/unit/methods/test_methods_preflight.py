@@ -8,10 +8,9 @@ from mpctl.methods import (
     ServiceFacts,
     build,
     from_config,
-    preflight_findings,
-    unknowns,
 )
 from mpctl.methods.versions import REMOVED, removed_flags
+from tests.preflight import preflight_findings, unknowns
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
 

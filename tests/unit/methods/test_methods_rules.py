@@ -2,9 +2,10 @@
 
 import pytest
 
-from mpctl.methods import CheckpointFacts, ServiceFacts, from_config, preflight_findings, unknowns
+from mpctl.methods import CheckpointFacts, ServiceFacts, from_config
 from mpctl.methods.preflight.checks import RULES
 from mpctl.methods.preflight.nixl import KvEnd
+from tests.preflight import preflight_findings, unknowns
 
 DRAFT = {"model": "/mnt/models/draft"}
 SCHEDULE = {"num_speculative_tokens_per_batch_size": [[1, 8, 3]]}
@@ -682,6 +683,6 @@ def test_what_a_rule_needs_and_lacks_is_named_and_never_passes():
             continue
         for name in rule.needs:
             without = service_facts({key: value for key, value in facts.items() if key != name})
-            assert rule.check(spec, without) is None
+            assert rule.check(spec, without).finding is None
             line = next(line for line in unknowns(spec, without) if line.startswith(f"{rule_id}:"))
             assert name in line

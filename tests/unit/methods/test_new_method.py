@@ -18,12 +18,17 @@ ROW = """
 - name: dspark
 """
 PROGRAM = """
-from mpctl.methods import ServiceFacts, build, from_config, preflight_findings
+from mpctl.methods import ServiceFacts, build, from_config
+from mpctl.methods.preflight.checks import RULES
+from mpctl.methods.preflight.preflight_rule import examine
+def found(spec, release):
+    results = examine(RULES, spec, ServiceFacts(engine_version=release))
+    return [result.finding for result in results if result.finding]
 spec, remarks = build("glide", draft="org/head")
 assert remarks == () and from_config(spec.config()) == spec
 print(spec.describe())
-print(preflight_findings(spec, ServiceFacts(engine_version="0.33.0"))[0].reason)
-print(preflight_findings(build("glide")[0], ServiceFacts(engine_version="0.40.0"))[0].id)
+print(found(spec, "0.33.0")[0].reason)
+print(found(build("glide")[0], "0.40.0")[0].id)
 """
 
 

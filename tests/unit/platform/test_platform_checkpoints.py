@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from mpctl.errors import InputError
 from mpctl.estimate import describe_model, facts_of, tokenizer_digests
 from mpctl.manifest import load, select
-from mpctl.methods import build, preflight_findings
-from mpctl.methods.preflight.checks import match
+from mpctl.methods import build
 from mpctl.platform import checkpoints
 from mpctl.platform.checkpoints import Directory, Listing, read_checkpoint
+from tests.preflight import match, preflight_findings
 from tests.unit.support.limits import within_limits
 
 DEMO = Path(__file__).parents[3] / "scripts" / "demo_model" / "model"

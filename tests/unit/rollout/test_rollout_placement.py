@@ -57,10 +57,10 @@ def test_an_old_baseline_without_users_is_measured_by_a_fresh_copy_where_one_fit
     """An engine that got 1.3x slower with age against a fresh candidate of the same speed looks like a gain."""
     choice = choose_placement(users, room, PlacementWishes(max_age_s=6 * HOURS))
     assert choice.placement is placement
-    assert ("The service runs since 30 h, above max_baseline_age of 6 h" in choice.describe()) == (
+    assert ("The service runs since 30 h, above max_baseline_age of 6 h" in choice.in_words) == (
         users.age_s > 6 * HOURS
     )
-    restart = "restart the service first, and both arms are as old" in choice.describe()
+    restart = "restart the service first, and both arms are as old" in choice.in_words
     assert restart == (placement is Placement.SERVICE and users.age_s > 6 * HOURS)
 
 
@@ -91,7 +91,7 @@ def test_the_table_of_placements_beside_users(room, asked, placement):
 
 
 def test_the_question_says_load_choice_time_and_what_else_is_possible():
-    text = choose_placement(BUSY, ROUTED, PlacementWishes()).describe()
+    text = choose_placement(BUSY, ROUTED, PlacementWishes()).in_words
     assert text.startswith(
         "Users send 2.1 requests/s to 3 pods. The baseline cannot be measured while they do. The candidate gets "
         "copies of users' requests, about 13 min, users unaffected. Judged at 0.7 requests/s per pod; saturation is "
@@ -108,9 +108,7 @@ def test_the_question_says_load_choice_time_and_what_else_is_possible():
 
 
 def test_a_split_says_how_many_users_a_slow_candidate_harms():
-    text = choose_placement(
-        BUSY, ROUTED, PlacementWishes(Placement.SPLIT, users_share=25)
-    ).describe()
+    text = choose_placement(BUSY, ROUTED, PlacementWishes(Placement.SPLIT, users_share=25)).in_words
     assert (
         "25 % of users' requests meet the candidate; if it is half as fast, about 25 are slowed first"
         in text
@@ -206,7 +204,7 @@ def test_pods_that_differ_more_than_the_gate_allows_leave_turns_on_one_gpu():
     assert chosen(UNEVEN, ROUTED, max_pod_gap=0.15) is Placement.MIRROR
     assert (
         "3 pods, whose times per output token differ by 14 %."
-        in choose_placement(UNEVEN, TWO, PlacementWishes()).describe()
+        in choose_placement(UNEVEN, TWO, PlacementWishes()).in_words
     )
 
 

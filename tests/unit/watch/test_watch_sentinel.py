@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from mpctl.estimate.facts import engine_identity
 from mpctl.experiment.answer_sets import SENTINELS, hot_prefix, sentinels_of
 from mpctl.experiment.answers import Answer, ToolCall
 from mpctl.experiment.prompt_files import read_prompts
@@ -16,7 +17,6 @@ from mpctl.watch.sentinel import (
     Sentinels,
     changes_between,
     diagnose,
-    engine_of,
     first_check,
     prefix_digest,
     repetitions,
@@ -214,7 +214,7 @@ def test_image_weights_quantization_and_types_make_another_engine_and_limits_do_
     engines = []
     for text in (MANIFEST, MANIFEST.replace(old, new)):
         service = load(text)[0]
-        engines.append(engine_of(service, service.image, None))
+        engines.append(engine_identity(service, service.image, None))
     assert changes_between(*engines) == changed
 
 

@@ -400,6 +400,46 @@ def test_what_the_fit_has_no_rows_for_is_called_neither_gain_nor_loss(
     assert {one["call"] for one in planned["answers"]} == {"measure first"}
 
 
+RUNTIME = """\
+apiVersion: serving.kserve.io/v1alpha1
+kind: ServingRuntime
+metadata: {name: vllm, namespace: ml}
+spec:
+  supportedModelFormats: [{name: vllm}]
+  containers:
+  - name: kserve-container
+    image: vllm/vllm-openai:v0.32.0
+    args: [ARGUMENT]
+---
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: qwen, namespace: ml}
+spec:
+  predictor:
+    model:
+      modelFormat: {name: vllm}
+      runtime: vllm
+      args: [--model=Qwen/Qwen3-8B, --max-model-len=8192]
+"""
+
+
+@pytest.mark.parametrize(
+    "argument", ["--enforce-eager", "-pp=2", "-tp=2", "--quantization=fp8", "--max-num-seqs=4"]
+)
+def test_an_argument_that_the_runtime_adds_counts_like_the_services_own(cli, argument):
+    own = MANIFEST + f"      - {argument}\n"
+    known = ("--acceptance", "0.9,0.85,0.8", "--concurrency", "1,8", "-o", "json")
+    answers = []
+    for text in (MANIFEST, own, RUNTIME.replace("ARGUMENT", argument)):
+        (cli.directory / "service.yaml").write_text(text, encoding="utf-8")
+        ran = cli("plan", "-f", "service.yaml", "--spec", "ngram", "--gpu", "H100", *known)
+        (planned,) = json.loads(ran.out)["methods"]
+        answers.append([planned.get("answers"), planned.get("needs")])
+    without, by_service, by_runtime = answers
+    assert by_runtime == by_service
+    assert by_runtime != without
+
+
 @pytest.mark.parametrize(("argument", "fits"), [("-pp=4", True), ("--enforce-eager", False)])
 def test_only_a_target_that_is_spread_may_not_fit_one_gpu(cli, argument, fits):
     text = MANIFEST.replace("Qwen/Qwen3-8B", "meta-llama/Llama-3.1-70B-Instruct")

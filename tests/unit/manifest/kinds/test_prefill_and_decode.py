@@ -18,7 +18,8 @@ from mpctl.errors import InputError
 from mpctl.estimate.facts import facts_of
 from mpctl.manifest import foreign_changes, load, load_one, load_values
 from mpctl.manifest.draft_storage import with_claim, with_speculation, without_draft
-from mpctl.methods import from_config, preflight_findings
+from mpctl.methods import from_config
+from tests.preflight import preflight_findings
 
 K3 = {"num_speculative_tokens": 3}
 HEADS = [
