@@ -92,37 +92,36 @@ def decode(kind: type[_Value], record: object) -> _Value:
 
 @dataclasses.dataclass(frozen=True)
 class _Field:
-    """A field of a record."""
+    """A field of a record. ``read``: what makes its value, None for msgspec; ``optional``: the value may be None."""
 
     name: str
     kind: Any
     required: bool
     form: _Form
+    read: Callable[[Any], Any] | None
+    optional: bool
 
 
 @cache
 def _fields_of(kind: Any) -> tuple[_Field, ...]:
-    missing, hints = dataclasses.MISSING, get_type_hints(kind)
+    hints = get_type_hints(kind)
     every: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(kind)
-    return tuple(
-        _Field(
-            f.name,
-            hints[f.name],
-            f.default is missing and f.default_factory is missing,
-            f.metadata.get(_FORM, _Form()),
-        )
-        for f in every
-    )
+    return tuple(_field(f, hints[f.name]) for f in every)
+
+
+def _field(field: dataclasses.Field[Any], kind: Any) -> _Field:
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    missing, form = dataclasses.MISSING, field.metadata.get(_FORM, _Form())
+    required = field.default is missing and field.default_factory is missing
+    readers = (each.from_record for each in kinds if hasattr(each, "from_record"))
+    read = form.read or next(readers, None)
+    return _Field(field.name, kind, required, form, read, type(None) in kinds)
 
 
 def _decode(field: _Field, value: Any) -> Any:
-    kinds = get_args(field.kind) if get_origin(field.kind) in (Union, UnionType) else (field.kind,)
-    read = field.form.read or next(
-        (kind.from_record for kind in kinds if hasattr(kind, "from_record")), None
-    )
     try:
-        if read is not None:
-            return None if value is None and type(None) in kinds else read(value)
+        if field.read is not None:
+            return None if value is None and field.optional else field.read(value)
         return msgspec.convert(value, field.kind)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from importlib import resources
 from itertools import accumulate, chain
 from typing import Any
@@ -541,6 +541,7 @@ CONVERSATIONS = "conversations"
 BUILT_IN = ("edits", "rag", "chat", "math", "fresh", CONVERSATIONS)
 
 
+@cache
 def built_in_prompts(name: str) -> tuple[tuple[Prompt, ...], int] | None:
     """Distinct prompts of a built-in set and how many repeats were left out; None where there is no such set."""
     if name not in BUILT_IN:

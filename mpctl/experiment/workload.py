@@ -18,7 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 from mpctl.errors import InputError
@@ -86,7 +86,7 @@ class Traffic:
             return self.stored.digest
         return hashlib.sha256(json.dumps(list(map(text_of, self.prompts))).encode()).hexdigest()
 
-    @cached_property
+    @property
     def alike(self) -> float:
         """The share of prompts, 0..1, that share most of their sequences of words with an earlier one."""
         return share_alike(self.prompts) if self.stored is None else self.stored.alike
@@ -113,6 +113,7 @@ class Traffic:
         )
 
 
+@lru_cache(maxsize=8)  # a rollout asks several times for the same prompts
 def share_alike(prompts: tuple[Prompt, ...]) -> float:
     """Return the share of prompts, 0..1, that share most of their sequences of _GRAM words with one earlier prompt: an
     engine that keeps its answers replays them, although no two prompts are equal. The first _COMPARED prompts are

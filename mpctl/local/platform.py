@@ -32,7 +32,7 @@ from mpctl.local.processes import (
 )
 from mpctl.manifest import foreign_changes
 from mpctl.platform.state_files import locked, service_dir, write_json
-from mpctl.rollout.ports import Arm, Demand, Endpoint, Live, RetainedBaseline
+from mpctl.rollout.ports import Arm, Demand, Endpoint, Fit, Live, RetainedBaseline
 from mpctl.rollout.revision import text_digest
 
 _RESTARTED = "# mpctl: restarted at "
@@ -107,8 +107,11 @@ class LocalPlatform:
         desired = self.desired()
         return endpoint_of(read_service(desired.text, desired.name), desired.port)
 
-    def check(self, demand: Demand) -> tuple[str, ...]:
-        """Refuse a manifest whose model is not on this machine, or more engines than there is memory for."""
+    def fits(self, *demands: Demand) -> tuple[Fit, ...]:
+        """Return whether the model of each demand is on this machine, and memory for its engines."""
+        return tuple(Fit.of(self._check, demand) for demand in demands)
+
+    def _check(self, demand: Demand) -> tuple[str, ...]:
         service = read_service(demand.arm.manifest, self._service)
         desired = self.desired()
         check_model(service, Path(desired.cwd))

@@ -10,15 +10,12 @@ from mpctl.manifest.engine.engine_command import EngineCommand
 from mpctl.manifest.merge.foreign_changes import RESTARTED_AT, foreign_changes
 from mpctl.manifest.redact import masked, plain_secrets, redacted, split_secrets
 from mpctl.manifest.service import Service, Storage
-from mpctl.manifest.speculation.setting import JsonValue, Style
 
 __all__ = [
     "RESTARTED_AT",
     "EngineCommand",
-    "JsonValue",
     "Service",
     "Storage",
-    "Style",
     "foreign_changes",
     "load",
     "load_one",

@@ -35,6 +35,8 @@ class Ending(StrEnum):
     ABANDONED = "abandoned"
     RETIRED = "retired"
     RESTARTED = "restarted"
+    OFFERED = "offered"  # of a training of an earlier version, as the next
+    REFUSED = "refused"
 
 
 class StepResult(Record):

@@ -97,7 +97,6 @@ class PlacementChoice:
 
     placement: Placement
     why: str
-    minutes: float = 0.0
     others: tuple[PlacementOption, ...] = ()
     share: int = 0
 
@@ -186,9 +185,8 @@ def _chosen(
         per_pod = users.requests_per_s / (users.pods + (option.placement is Placement.SPLIT))
         judged = f" Judged at {per_pod:.2g} requests/s per pod; saturation is not judged."
     why = f"{load} {how}, about {math.ceil(option.minutes)} min, {option.effect}.{judged}"
-    return PlacementChoice(
-        option.placement, why, option.minutes, tuple(others), share_of(option.placement, users.pods)
-    )
+    share = share_of(option.placement, users.pods)
+    return PlacementChoice(option.placement, why, tuple(others), share)
 
 
 def share_of(placement: Placement, pods: int) -> int:

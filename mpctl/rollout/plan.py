@@ -25,6 +25,7 @@ class Kind(StrEnum):
     ROLLBACK = "rollback"
     RETIRE = "retire"
     RESTART = "restart"
+    REFRESH = "refresh"  # a training of an earlier version, which changed nothing that serves
 
 
 class Strategy(StrEnum):
@@ -90,6 +91,8 @@ class RollbackPlan(Record):
 @dataclass(frozen=True)
 class Plan(Record):
     """Everything an operation will do, pinned when it is opened. A record has the manifests without their texts."""
+
+    GONE = frozenset({"cause"})
 
     kind: Kind
     strategy: Strategy

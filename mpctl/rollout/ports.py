@@ -8,7 +8,7 @@ Every method that acts is idempotent: called again after a crash it finishes wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,7 +16,7 @@ from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from mpctl import commands
-from mpctl.errors import MpctlError
+from mpctl.errors import MpctlError, Refused
 from mpctl.experiment.block import Block, LoadResult
 from mpctl.experiment.prompt_files import Prompt
 from mpctl.formatting import duration
@@ -58,6 +58,34 @@ class Demand:
     downtime: bool = False  # the service may be down while an engine starts
     retain: bool = False  # the baseline keeps running after the promotion
     load_job: bool = False  # a Job sends the prompts
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether the engines of a demand can run: notes on running them, or the fault that keeps them from it, with what
+    to do about it."""
+
+    notes: tuple[str, ...] = ()
+    fault: str = ""
+    hint: str | None = None
+
+    @classmethod
+    def of(cls, check: Callable[[Demand], tuple[str, ...]], demand: Demand) -> Fit:
+        """The answer of a check that refuses what cannot run."""
+        try:
+            return cls(check(demand))
+        except Refused as refused:
+            return cls(fault=refused.message, hint=refused.hint)
+
+    def require(self) -> tuple[str, ...]:
+        """The notes.
+
+        Raises:
+            Refused: the engines cannot run.
+        """
+        if self.fault:
+            raise Refused(self.fault, hint=self.hint)
+        return self.notes
 
 
 class Phase(StrEnum):
@@ -311,8 +339,8 @@ class Platform(Protocol):
     def read(self) -> Live:
         """The service as it is now. Raises InputError when it does not exist."""
 
-    def check(self, demand: Demand) -> tuple[str, ...]:
-        """Notes on running an arm here; raises Refused when it cannot be run. Changes nothing."""
+    def fits(self, *demands: Demand) -> tuple[Fit, ...]:
+        """Whether each of the demands can run here, from one reading. Changes nothing."""
 
     def scaling(self) -> Json | None:
         """The service's autoscaler as it is, as a JSON object; None without one."""

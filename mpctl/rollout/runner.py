@@ -106,6 +106,8 @@ def run(context: Context, operation: Operation) -> Operation:
             return journal.close(operation.id, Ending.RETIRED, operation.plan.why)
         case Kind.ROLLOUT | Kind.RESTART:
             return _run_change(context, journal, operation)
+        case Kind.REFRESH:
+            raise ValueError(f"{operation.id} has no steps on the service")
 
 
 def _run_change(context: Context, journal: Journal, operation: Operation) -> Operation:
@@ -360,13 +362,14 @@ def abandon(context: Context, *, why: str) -> tuple[Operation, ...]:
     """
     journal = Journal(context)
     unfinished = [op for op in journal.operations() if op.ending is None]
-    if unfinished:
+    changes = [op for op in unfinished if op.plan.kind is not Kind.REFRESH]
+    if changes:
         try:
-            first = journal.read(unfinished[0].id)
+            first = journal.read(changes[0].id)
         except MpctlError as error:
             context.progress.note(f"{error.message}; the update strategy is left as it is")
-            first = unfinished[0]
-        leave_service(context, first, unfinished[-1].scaling)
+            first = changes[0]
+        leave_service(context, first, changes[-1].scaling)
     for operation in reversed(unfinished):  # a rollback before what it undoes
         journal.close(operation.id, Ending.ABANDONED, why)
     return tuple(journal.operation(op.id) for op in unfinished)

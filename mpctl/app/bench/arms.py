@@ -158,7 +158,8 @@ def open_side_by_side(
     live, arm = Arm(change.old_text), Arm(change.new_text)
     if live == arm:
         raise InputError(f"{session.title} already runs {change.spec.describe()}", field="--spec")
-    for note in session.platform.check(Demand(arm, side_by_side=True)):
+    (fit,) = session.platform.fits(Demand(arm, side_by_side=True))
+    for note in fit.require():
         session.console.note(f"note: {note}")
     specs = {BASELINE: (live, change.old_spec), CANDIDATE: (arm, change.spec)}
     return Arms(

@@ -140,8 +140,9 @@ class Preflight:
                 field="--accept",
                 hint=f"the preflight found {refusals}",
             )
-        of_pair = tuple(result for result in results if result.id in OF_PAIR)
-        return PreflightResult(findings, unchecked, of_pair, memory)
+        return PreflightResult(
+            findings, unchecked, tuple(r for r in results if r.id in OF_PAIR), memory
+        )
 
 
 # Findings that no rule has, each with the module that makes it in mind: settings, staging, pool, request path.

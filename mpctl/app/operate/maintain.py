@@ -164,7 +164,8 @@ def restart_plan(session: Session, *, why: str, by: str) -> Plan:
     """
     platform = session.platform
     text = platform.restarted_text(datetime.now(UTC).isoformat(timespec="seconds"))
-    for note in platform.check(Demand(Arm(text), side_by_side=not platform.replaces_pods_itself)):
+    (fit,) = platform.fits(Demand(Arm(text), side_by_side=not platform.replaces_pods_itself))
+    for note in fit.require():
         session.console.note(f"note: {note}")
     spec = live_spec(platform)
     return Plan(

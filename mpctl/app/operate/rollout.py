@@ -55,7 +55,10 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     if opens:
         place = available_place(session, known, place)
         change = _checked_under_users_load(session, known, place)
-        _announce(session, place)
+        for note in place.notes:
+            session.console.note(f"note: {note}")
+        if place.load_gap:
+            session.console.warn(f"[{USERS_LOAD}] {place.load_gap}")
         predict = annex.find("predict")
         prediction = (
             predict(session, request.speculation, change, place.workload.concurrency)
@@ -75,14 +78,6 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     if opens:
         session.console.confirm(f"{explanation}\nContinue ({session.place})?")
     return _execute(session, known, place, plan) or nothing_to_do
-
-
-def _announce(session: Session, place: Place) -> None:
-    """Print what the capacity is, and a measured load that is far below that of the users."""
-    for note in place.notes:
-        session.console.note(f"note: {note}")
-    if place.load_gap:
-        session.console.warn(f"[{USERS_LOAD}] {place.load_gap}")
 
 
 def _checked_under_users_load(session: Session, known: Known, place: Place) -> Change:

@@ -44,10 +44,21 @@ class Known:
     first_reading: EngineCounters  # before the checks, whose time counts
     read_at: float  # Unix time of that
     load_place: str  # where the load client runs: job or local
-    fidelity: str  # the pass of answers before speed
-    fidelity_reason: str = ""  # why the pass is full although the request names none
+    risks: str = ""  # for answers, where the request names no pass of them
     earlier: int = 0  # measurements of the same pair that did not promote
     unfinished: Operation | None = None
+
+    @property
+    def fidelity(self) -> str:
+        """The pass of answers before speed: as named, else of the unfinished rollout, else as the risks need it."""
+        if self.request.fidelity:
+            return self.request.fidelity
+        return self.begun.fidelity if self.begun else FULL if self.risks else QUICK
+
+    @property
+    def fidelity_reason(self) -> str:
+        """Why the pass is full although the request names none; empty otherwise."""
+        return f"answers are compared in full (--fidelity full): {self.risks}" if self.risks else ""
 
     @property
     def begun(self) -> Plan | None:
@@ -81,7 +92,8 @@ def read_known(session: Session, request: RolloutRequest) -> Known:
     )
     if request.measurement.asks_for_variants:
         workload = _with_variants(session, request, workload, unfinished)
-    known = Known(
+    risks = "" if request.fidelity else known_risks(change, workload)
+    return Known(
         request,
         change,
         measured_load,
@@ -90,11 +102,10 @@ def read_known(session: Session, request: RolloutRequest) -> Known:
         first_reading,
         read_at,
         load_place,
-        request.fidelity or QUICK,
+        risks,
         earlier=_earlier(session, change, workload, entries),
         unfinished=unfinished,
     )
-    return with_fidelity(known)
 
 
 def _policy(request: RolloutRequest, change: Change) -> Policy:
@@ -108,18 +119,6 @@ def _policy(request: RolloutRequest, change: Change) -> Policy:
         return policy
     # Taking speculation away is judged by speed and output; there are no drafts to count.
     return Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
-
-
-def with_fidelity(known: Known) -> Known:
-    """With the pass of answers that the change needs, where the request names none."""
-    if known.request.fidelity:
-        return known
-    risks = _known_risks(known.change, known.workload)
-    fidelity = FULL if risks else QUICK
-    if known.begun is not None:
-        fidelity = known.begun.fidelity
-    reason = f"answers are compared in full (--fidelity full): {risks}" if risks else ""
-    return replace(known, fidelity=fidelity, fidelity_reason=reason)
 
 
 def _earlier(session: Session, change: Change, workload: Workload, entries: Iterable[Entry]) -> int:
@@ -147,7 +146,7 @@ def _earlier(session: Session, change: Change, workload: Workload, entries: Iter
     return sum(could_decide(operation) and same_prompts(operation) for operation in candidates)
 
 
-def _known_risks(change: Change, workload: Workload) -> str:
+def known_risks(change: Change, workload: Workload) -> str:
     """Name what answers are known to break with: agents, hybrid models and combinations of the known-bad rows;
     empty without any."""
     facts = change.target.checkpoint.facts

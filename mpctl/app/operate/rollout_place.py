@@ -34,7 +34,7 @@ from mpctl.rollout.placement import (
     share_of,
 )
 from mpctl.rollout.plan import Strategy
-from mpctl.rollout.ports import Arm, Demand
+from mpctl.rollout.ports import Arm, Demand, Fit
 
 BAKE_S = 600.0  # long enough for a few thousand requests of a busy service
 _UNUSED_BAKE_S = 120.0  # of a service that hardly anybody has used since its engines started
@@ -100,30 +100,22 @@ def available_place(session: Session, known: Known, requested: Place) -> Place:
         InputError: options contradict each other, or ask for what the platform cannot do.
         Refused: nothing has room, or nothing can be measured beside the users; before anything was started.
     """
-    traffic = known.request.traffic
-    wishes = _wishes(traffic, known.policy)
+    wishes = _wishes(known.request.traffic, known.policy)
     users = read_users(session, known, wishes.placement)
     _require_limits(known.policy, users)
-    try:
-        place = place_on_platform(session, known, requested, users)
-    except Refused as refused:
-        if not users.seen or wishes.placement is Placement.SERVICE:
-            raise
-        advice = "take the service out of traffic before a change in place"
-        raise Refused(
-            f"{users.in_words}, and the baseline cannot be measured while they do; nothing runs beside it, "
-            f"either: {refused.message}",
-            hint="; ".join(filter(None, (refused.hint, advice))),
-        ) from refused
+    place, capacity = place_on_platform(session, known, requested, users, wishes)
     routes: Mapping[Placement, UsersRoute] = {}
     room = Room(engines=1)
     if _asks_for_room(users, wishes):
         if place.strategy is not Strategy.IN_PLACE:
+            mirror, split = (
+                share_of(each, users.pods) for each in (Placement.MIRROR, Placement.SPLIT)
+            )
             routes = {
-                placement: _users_route(session, known, placement, users.pods)
-                for placement in (Placement.MIRROR, Placement.SPLIT)
+                Placement.MIRROR: _read_route(session, known, (), mirror),
+                Placement.SPLIT: _read_route(session, known, (split,)),
             }
-        room = _room(session, known, place, users, routes)
+        room = _room(session, known, place, users, routes, capacity)
     choice = choose_placement(users, room, wishes)
     placement = choice.placement
     chosen_route = routes[placement].route if placement.users_set_load else place.route
@@ -138,65 +130,106 @@ def available_place(session: Session, known: Known, requested: Place) -> Place:
     )
 
 
-def place_on_platform(session: Session, known: Known, place: Place, users: UserLoad) -> Place:
-    """Choose a strategy that the platform has capacity for, the bake after it, and the retained baseline that ends
-    first; read the HTTPRoute that the traffic needs.
+def place_on_platform(
+    session: Session, known: Known, place: Place, users: UserLoad, wishes: PlacementWishes
+) -> tuple[Place, Capacity]:
+    """The place with the route that the traffic needs and what there is capacity for: the strategy, and a baseline that
+    is kept for the bake; and the platform's answer.
 
     Raises:
         InputError: options contradict each other, or ask for what the platform cannot do.
         Refused: nothing has room; with the reason and the alternatives.
     """
     request, platform = known.request, session.platform
-    arm = Arm(known.change.new_text)
-    side_by_side = place.strategy is Strategy.SIDE_BY_SIDE
     bake_s = request.traffic.bake_s
     if bake_s is None:
         # A watch that rolls out observes the service anyway.
-        bakes = platform.replaces_pods_itself and side_by_side and not request.by
+        bakes = platform.replaces_pods_itself and not request.by
         usual_s = BAKE_S if users.seen or users.earlier else _UNUSED_BAKE_S
-        bake_s = usual_s if bakes else 0.0
+        bake_s = usual_s if bakes and place.strategy is Strategy.SIDE_BY_SIDE else 0.0
     place = replace(place, route=_traffic_route(session, known, place.strategy, bake_s))
-    retained = platform.retained_baseline()
-    notes: tuple[str, ...] = ()
-    if retained is not None:
-        place = replace(place, deletes_retained_baseline=True)
-        notes = (
-            f"the baseline that is retained since {retained.since} ends first: its GPUs are needed",
+    if (retained := platform.retained_baseline()) is not None:
+        note = (
+            f"the baseline that is retained since {retained.since} ends first: its GPUs are needed"
         )
-    # Downtime is only taken where nothing else has room.
-    demand = Demand(
-        arm,
-        side_by_side=side_by_side,
-        downtime=place.downtime and not side_by_side,
-        retain=request.traffic.keep_baseline and platform.replaces_pods_itself,
-        load_job=known.load_place == "job",
+        place = replace(place, deletes_retained_baseline=True, notes=(note,))
+    capacity = _read_capacity(session, known, place, bake_s, _asks_for_room(users, wishes))
+    named, in_place = capacity.named, capacity.in_place
+    if not named.fault:
+        # Downtime is only taken where nothing else has room.
+        downtime = place.downtime and place.strategy is Strategy.IN_PLACE
+        notes = (*place.notes, *named.notes)
+        place = replace(place, downtime=downtime, bake_s=bake_s, notes=notes)
+        return _with_bake_baseline(session, known, place, capacity.baseline), capacity
+    if in_place is not None and not in_place.fault:
+        notes = (
+            *place.notes,
+            f"{named.fault}; the service is changed in place",
+            *in_place.notes,
+        )
+        return replace(place, strategy=Strategy.IN_PLACE, notes=notes), capacity
+    refused = in_place or named
+    if not users.seen or wishes.placement is Placement.SERVICE:
+        refused.require()
+    advice = "take the service out of traffic before a change in place"
+    raise Refused(
+        f"{users.in_words}, and the baseline cannot be measured while they do; nothing runs beside it, "
+        f"either: {refused.fault}",
+        hint="; ".join(filter(None, (refused.hint, advice))),
     )
-    try:
-        notes += platform.check(demand)
-    except Refused as refused:
-        may_stop = place.downtime and platform.replaces_pods_itself and place.route is None
-        if request.strategy != AUTO or not may_stop:
-            raise
-        notes = platform.check(replace(demand, side_by_side=False, downtime=True, retain=False))
-        notes = (f"{refused.message}; the service is changed in place", *notes)
-        return replace(place, strategy=Strategy.IN_PLACE, notes=notes)
-    place = replace(place, downtime=demand.downtime, bake_s=bake_s, notes=notes)
-    bakes_beside = bake_s and platform.replaces_pods_itself and side_by_side
-    if not bakes_beside or request.traffic.keep_baseline:
-        return place
-    return _with_bake_baseline(session, known, place, arm)
 
 
-def _with_bake_baseline(session: Session, known: Known, place: Place, arm: Arm) -> Place:
+@dataclass(frozen=True)
+class Capacity:
+    """The platform's answer to all that a rollout may need room for. ``named``: what the request names. None where it
+    was not asked: ``in_place``, a change that may stop the service; ``baseline``, one that is kept while the promoted
+    arm is watched; ``pair``, a copy of the baseline next to the candidate."""
+
+    named: Fit
+    in_place: Fit | None
+    baseline: Fit | None
+    pair: Fit | None
+
+
+def _read_capacity(
+    session: Session, known: Known, place: Place, bake_s: float, asks_for_room: bool
+) -> Capacity:
+    """Ask once for all that the choice may come to."""
+    request, cluster = known.request, session.platform.replaces_pods_itself
+    beside, keeps = place.strategy is Strategy.SIDE_BY_SIDE, request.traffic.keep_baseline
+    arm, load_job = Arm(known.change.new_text), known.load_place == "job"
+    named = Demand(
+        arm,
+        side_by_side=beside,
+        downtime=place.downtime and not beside,
+        retain=keeps and cluster,
+        load_job=load_job,
+    )
+    may_stop = request.strategy == AUTO and place.downtime and cluster and place.route is None
+    others = (
+        replace(named, side_by_side=False, downtime=True, retain=False) if may_stop else None,
+        Demand(arm, side_by_side=True, retain=True)
+        if bake_s and cluster and beside and not keeps
+        else None,
+        Demand(arm, side_by_side=True, pair=True, load_job=load_job)
+        if asks_for_room and beside
+        else None,
+    )
+    answers = iter(session.platform.fits(named, *filter(None, others)))
+    return Capacity(
+        next(answers), *(None if demand is None else next(answers) for demand in others)
+    )
+
+
+def _with_bake_baseline(session: Session, known: Known, place: Place, fit: Fit | None) -> Place:
     """With a baseline that runs during the bake, where a route can send the users back to it and it has room."""
-    request, platform = known.request, session.platform
-    try:
-        route = place.route or platform.route(request.traffic.route, (), force=request.force)
-        platform.check(Demand(arm, side_by_side=True, retain=True))
-    except (InputError, NotPermitted, Refused) as error:
-        note = f"a rollback during the bake takes an engine start: {error.message}"
+    if fit is None:
+        return place
+    route = _read_route(session, known, ()) if place.route is None else UsersRoute(place.route)
+    if fault := route.fault or fit.fault:
+        note = f"a rollback during the bake takes an engine start: {fault}"
         return replace(place, notes=(*place.notes, note))
-    return replace(place, route=route, bake_baseline=True)
+    return replace(place, route=route.route, bake_baseline=True)
 
 
 def _traffic_route(
@@ -235,19 +268,15 @@ def current_traffic_route(session: Session, known: Known, name: str | None) -> J
     )
 
 
-def _users_route(session: Session, known: Known, placement: Placement, pods: int) -> UsersRoute:
-    """Read whether the HTTPRoute copies or splits users' requests while the arms are measured."""
-    share, mirrors = share_of(placement, pods), placement is Placement.MIRROR
+def _read_route(
+    session: Session, known: Known, steps: tuple[int, ...], mirror: int = 0
+) -> UsersRoute:
+    """Read the HTTPRoute, and whether it can carry what is asked of it."""
+    name, force = known.request.traffic.route, known.request.force
     try:
-        route = session.platform.route(
-            known.request.traffic.route,
-            () if mirrors else (share,),
-            mirror=share if mirrors else 0,
-            force=known.request.force,
-        )
+        return UsersRoute(session.platform.route(name, steps, mirror=mirror, force=force))
     except (InputError, NotPermitted, Refused) as error:
         return UsersRoute(fault=error.message)
-    return UsersRoute(route)
 
 
 def _workload_beside_users(known: Known, placement: Placement, users: UserLoad) -> Workload:
@@ -282,7 +311,7 @@ def _asks_for_room(users: UserLoad, wishes: PlacementWishes) -> bool:
     """Whether the arms may run elsewhere than on the service: where that was asked for, or a user was ever seen, or
     engines are old."""
     elsewhere = wishes.placement not in (None, Placement.SERVICE)
-    return bool(elsewhere or users.seen or users.earlier or wishes.age_note(users))
+    return elsewhere or users.seen or users.earlier or users.age_s > wishes.max_age_s
 
 
 def _room(
@@ -291,27 +320,18 @@ def _room(
     place: Place,
     users: UserLoad,
     routes: Mapping[Placement, UsersRoute],
+    capacity: Capacity,
 ) -> Room:
-    """Read what can run beside the service."""
+    """What can run beside the service."""
     start_s = session.start_s() or _START_S
     quiet = _workload_beside_users(known, Placement.PAIR, users)
     block_s = quiet.arm_s(users.answer_s)
     if place.strategy is Strategy.IN_PLACE:
         fault = "--strategy in-place runs no engine beside the service"
         return Room(0, fault=fault, start_s=start_s, block_s=block_s)
-    demand = Demand(
-        Arm(known.change.new_text),
-        side_by_side=True,
-        pair=True,
-        load_job=known.load_place == "job",
-    )
-    engines, shortage = 2, ""
-    try:
-        session.platform.check(demand)
-    except Refused as refused:
-        engines, shortage = 1, refused.message
+    shortage = "" if capacity.pair is None else capacity.pair.fault
     return Room(
-        engines,
+        1 if shortage else 2,
         shortage,
         mirror_fault=routes[Placement.MIRROR].fault,
         split_fault=routes[Placement.SPLIT].fault,

@@ -79,10 +79,8 @@ def _promoted_measurement(
     record = None if promotion is None else session.store.load(promotion.workload, "workload")
     if promotion is None or record is None:
         return MeasurementRequest(prompts=prompts)
-    what, hint = (
-        f"workload {promotion.workload}",
-        "name prompts in re_arm_prompts of the watch policy",
-    )
+    hint = "name prompts in re_arm_prompts of the watch policy"
+    what = f"workload {promotion.workload}"
     workload = restored(what, Workload.from_record, record, hint=hint)
     names = tuple(f"{kind.name}:{kind.share:g}" for kind in workload.traffic)
     if not prompts and any(kind.name not in BUILT_IN for kind in workload.traffic):

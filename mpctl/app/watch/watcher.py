@@ -351,8 +351,7 @@ class Watcher:
             details = {"finding": True, "command": error.hint or ""}
         else:
             kind, text, session = "action", f"{decision.reason}; {report}", watched.session
-            changes_spec = decision.act in (WatchAct.FALL_BACK, WatchAct.RE_ARM)
-            before = facts.live if changes_spec else None
+            before = facts.live if decision.act in (WatchAct.FALL_BACK, WatchAct.RE_ARM) else None
             details = {
                 "reference": facts.reference.operation if facts.reference is not None else "",
                 "revert": session.command("rollback", "--to-revision", before.revision)

@@ -41,7 +41,7 @@ from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.platform.kubernetes.service.traffic import Traffic
 from mpctl.platform.kubernetes.service.workload import ServiceWorkload
-from mpctl.rollout.ports import Arm, Demand, Endpoint, Live, RetainedBaseline
+from mpctl.rollout.ports import Arm, Demand, Endpoint, Fit, Live, RetainedBaseline
 
 
 class KubernetesPlatform:
@@ -140,13 +140,14 @@ class KubernetesPlatform:
         """Return the fields that admission adds to the arm's text, from a dry run."""
         return self.live.added_fields(arm, live.text)
 
-    def check(self, demand: Demand) -> tuple[str, ...]:
-        """Return notes; refuse an arm without capacity, and a service that does not serve: it could be neither measured
-        nor restored."""
-        engines = self.engines
-        return Preconditions(
-            self.client, self.reader, self.live, engines.candidate, engines.copy
-        ).check(demand)
+    def fits(self, *demands: Demand) -> tuple[Fit, ...]:
+        """Return whether there is capacity for each of the demands, and whether the service serves: otherwise it could
+        be neither measured nor restored."""
+        preconditions = Preconditions(
+            self.client, self.reader, self.live, self.engines.candidate, self.engines.copy
+        )
+        with self.client.one_reading():
+            return tuple(Fit.of(preconditions.check, demand) for demand in demands)
 
     def address(self, turn: int) -> Endpoint | None:
         """The service's address inside the cluster; from outside a port-forward to one pod after the other."""

@@ -18,8 +18,9 @@ from mpctl.experiment.users import UserLoad
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.gate.policy import Policy
 from mpctl.methods import Finding, Spec
+from mpctl.rollout.placement import PlacementWishes
 from mpctl.rollout.plan import Kind, Plan, RollbackPlan, Strategy
-from mpctl.rollout.ports import Arm, RetainedBaseline
+from mpctl.rollout.ports import Arm, Fit, RetainedBaseline
 from mpctl.rollout.revision import Manifest
 
 ROUTE = {"name": "users", "spec": {}}
@@ -32,13 +33,16 @@ class Platform:
 
     def __init__(self, *, kept=None, room=True, route=ROUTE):
         self._kept, self._room, self._route = kept, room, route
-        self.asked = None
+        self.asked = []
 
     def retained_baseline(self):
         return self._kept
 
+    def fits(self, *demands):
+        return tuple(Fit.of(self.check, demand) for demand in demands)
+
     def check(self, demand):
-        self.asked = (demand.side_by_side, demand.downtime, demand.retain)
+        self.asked.append((demand.side_by_side, demand.downtime, demand.retain))
         if demand.side_by_side and not self._room:
             raise Refused("there is no GPU")
         return ("room",)
@@ -93,10 +97,10 @@ def fitted(
     wanted = TrafficRequest(**(traffic or {}), keep_baseline=keep_baseline)
     request = RolloutRequest(SpeculationRequest("ngram"), traffic=wanted)
     known = rollout_known.Known(
-        request, CHANGE, Load(), WORKLOAD, Policy(), NO_COUNTERS, 0.0, "local", QUICK
+        request, CHANGE, Load(), WORKLOAD, Policy(), NO_COUNTERS, 0.0, "local"
     )
-    place = rollout_place.place_on_platform(
-        one, known, rollout_place.Place(WORKLOAD, strategy, downtime), users
+    place, _ = rollout_place.place_on_platform(
+        one, known, rollout_place.Place(WORKLOAD, strategy, downtime), users, PlacementWishes()
     )
     return rollout_plan.plan_rollout(one, known, place), place.notes
 
@@ -144,10 +148,9 @@ def test_answers_are_compared_in_full_where_they_are_known_to_break(
     workload = Workload(
         traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0
     )
-    known = rollout_known.with_fidelity(
-        rollout_known.Known(
-            request, change, Load(), workload, Policy(), NO_COUNTERS, 0.0, "local", QUICK
-        )
+    risks = "" if asked else rollout_known.known_risks(change, workload)
+    known = rollout_known.Known(
+        request, change, Load(), workload, Policy(), NO_COUNTERS, 0.0, "local", risks
     )
     assert known.fidelity == fidelity
     assert known.fidelity_reason == (
@@ -209,7 +212,7 @@ def test_a_cluster_bakes_ten_minutes_with_the_baseline_retained_where_a_route_an
         True,
         ROUTE,
     )
-    assert actual_session.platform.asked == (True, False, True)
+    assert (True, False, True) in actual_session.platform.asked
     text = rollout_plan.describe_rollback(actual_session, chosen_fit)
     assert text.startswith("one write, the baseline is retained for a bake of 600 s")
     assert "watched for 600 s and rolled back if it does not do well" in rollout_plan.describe_bake(
@@ -237,7 +240,7 @@ def test_without_room_beside_steps_do_not_turn_into_a_change_in_place():
 def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
     actual_session = session(kept=RetainedBaseline("arm-1", "2026-01-01T00:00:00Z", "users", 1, 1))
     chosen_fit, notes = fitted(actual_session, keep_baseline=True)
-    assert actual_session.platform.asked == (True, False, True)
+    assert (True, False, True) in actual_session.platform.asked
     assert chosen_fit.deletes_retained_baseline
     assert "the baseline that is retained since 2026-01-01T00:00:00Z ends first" in notes[0]
     assert (

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import get_type_hints
@@ -38,8 +39,8 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import _GONE, Policy
 from mpctl.records import encode
 from mpctl.rollout import measurement_records, runner
-from mpctl.rollout.ledger import FORMAT, read_ledger
-from mpctl.rollout.operation import operations
+from mpctl.rollout.ledger import FORMAT, Entry, Event, read_ledger
+from mpctl.rollout.operation import last_change, operations, unfinished_operation
 from mpctl.rollout.plan import BakePlan, Kind, Plan, RollbackPlan, Strategy, TrafficPlan, UsersPlan
 from mpctl.rollout.revision import Manifest, Revision
 from mpctl.rollout.sequences import sequence
@@ -304,3 +305,25 @@ def test_a_ledger_of_an_earlier_version_is_refused_with_what_to_do(number):
         MpctlError, match=rf"^ledger:1: .*format {number} of an earlier mpctl: finish or roll back"
     ):
         read_ledger(earlier + "\n", where="ledger")
+
+
+def test_a_training_of_an_earlier_version_is_read_and_stands_in_no_ones_way():
+    """Heads were trained by operations of the ledger, which changed nothing that serves."""
+    ledger, _, _ = parts("promoted-side-by-side")
+    entries = list(read_ledger("".join(f"{line}\n" for line in ledger), where="ledger"))
+    before = last_change(entries)
+    at = datetime.fromisoformat(entries[-1].at)
+    trained = {**FULL.to_record(), "kind": "refresh", "cause": "refresh-1"}
+    for number, ending in ((1, "offered"), (2, None)):
+        events = [(Event.OPENED, {"plan": trained})]
+        events += [(Event.CLOSED, {"ending": ending})] if ending else []
+        for event, data in events:
+            name = f"refresh-{number}"
+            entries.append(
+                Entry.after(
+                    entries[-1], at=at, operation=name, event=event, step="", who="w", data=data
+                )
+            )
+    assert [op.id for op in operations(entries)][-2:] == ["refresh-1", "refresh-2"]
+    assert last_change(entries) == before
+    assert unfinished_operation(entries) is None

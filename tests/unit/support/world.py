@@ -41,6 +41,7 @@ from mpctl.rollout.ports import (
     Demand,
     Endpoint,
     EngineFacts,
+    Fit,
     Live,
     LoadOrder,
     Phase,
@@ -125,6 +126,9 @@ class MemoryPlatform:
         self._world.boundary("read")
         disk = self._world.disk
         return Live("svc", "chat", disk.text, text_digest(disk.text), disk.routed)
+
+    def fits(self, *demands: Demand) -> tuple[Fit, ...]:
+        return tuple(Fit.of(self.check, demand) for demand in demands)
 
     def check(self, demand: Demand) -> tuple[str, ...]:
         room = 2 if demand.pair else 1

@@ -17,7 +17,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlencode
 
@@ -124,16 +124,28 @@ class RecentReads:
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[float, Response]] = {}
+        self.is_held = False  # answers count however old they are
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Answer from what was just read, and read everything else once."""
+        now, kept = time.monotonic(), self._kept.items()
+        self._kept = {key: read for key, read in list(kept) if now - read[0] < _RECENT_S}
+        self.is_held = True
+        try:
+            yield
+        finally:
+            self.is_held = False
 
     def read(self, key: str, ask: Callable[[], Response]) -> Response:
         """Return the recent answer to ``key``, or ask."""
         begun, answers = time.monotonic(), self._kept
         recent = answers.get(key)
-        if recent is not None and begun - recent[0] < _RECENT_S:
+        if recent is not None and (self.is_held or begun - recent[0] < _RECENT_S):
             return recent[1]
         answer = ask()
         expired = [name for name, (at, _) in list(answers.items()) if begun - at >= _RECENT_S]
-        for name in expired:
+        for name in () if self.is_held else expired:
             answers.pop(name, None)
         answers[key] = (
             begun,
@@ -256,6 +268,10 @@ class Client:
             self.forget_reads()
             response.close()  # the answer is not read to its end, so its connection cannot be used again
 
+    def one_reading(self) -> AbstractContextManager[None]:
+        """Read each object and list once until the block ends, so that what is read belongs together."""
+        return self._recent.hold()
+
     def raw(self, path: str) -> str | None:
         """Return the text at a path such as ``/version``; None on 404."""
         answer = self._read(
@@ -374,7 +390,7 @@ class Client:
     # Requests
 
     def _read(self, call: Call, path: str, query: Mapping[str, str]) -> Response:
-        if call.kind not in _RECENT_KINDS:
+        if call.kind not in _RECENT_KINDS and not self._recent.is_held:
             return self._read_now(call, path, query)
         return self._recent.read(
             f"{path}?{urlencode(query)}", lambda: self._read_now(call, path, query)

@@ -265,12 +265,14 @@ def test_room_is_needed_for_every_pod_of_a_revision():
     actual_deployment = deployment(replicas=2, gpus=1)
     cluster_platform, cluster = platform(service(minReplicas=2), actual_deployment, *two, node)
     with pytest.raises(Refused, match="no free GPU for a new revision's 2 pods side by side"):
-        cluster_platform.check(
+        cluster_platform.fits(
             Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True)
-        )
+        )[0].require()
     assert cluster.written == []
     cluster.things["Node", "n"]["status"]["allocatable"]["nvidia.com/gpu"] = "4"
-    cluster_platform.check(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))
+    cluster_platform.fits(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))[
+        0
+    ].require()
 
 
 def test_no_strategy_is_written_for_a_change_which_kserve_would_refuse():
@@ -293,7 +295,7 @@ def test_an_autoscaler_of_a_revision_is_neither_held_nor_named():
     }
     cluster_platform, _ = platform(service(), deployment(), pod(), scaler)
     assert cluster_platform.scaling() is None
-    notes = cluster_platform.check(
+    notes = cluster_platform.fits(
         Demand(Arm(text_of(copy.deepcopy(service("--x")))), side_by_side=True)
-    )
+    )[0].require()
     assert not [note for note in notes if "HPA" in note]

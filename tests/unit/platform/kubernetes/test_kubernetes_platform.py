@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import pytest
@@ -29,6 +30,8 @@ class Cluster:
     """Objects by kind and name, with the client's methods that the platform uses."""
 
     listing = False
+
+    one_reading = staticmethod(contextlib.nullcontext)
 
     def __init__(self, *things):
         self.things = {(t["kind"], t["metadata"]["name"]): t for t in things}
@@ -112,14 +115,16 @@ def platform(*things):
 def test_a_service_that_does_not_serve_is_refused_before_anything(things, said, downtime):
     cluster_platform, cluster = platform(service(), *things)
     with pytest.raises(Refused, match=said):
-        cluster_platform.check(Demand(Arm(text_of(service(more="x"))), downtime=downtime))
+        cluster_platform.fits(Demand(Arm(text_of(service(more="x"))), downtime=downtime))[
+            0
+        ].require()
     assert cluster.written == []
 
 
 def test_a_stopped_service_is_refused_by_that_name():
     cluster_platform, _ = platform(service(**{"serving.kserve.io/stop": "true"}))
     with pytest.raises(Refused, match="stopped by annotation"):
-        cluster_platform.check(Demand(Arm(text_of(service())), side_by_side=True))
+        cluster_platform.fits(Demand(Arm(text_of(service())), side_by_side=True))[0].require()
 
 
 def test_a_claim_by_name_of_its_runtime_would_be_shared():
@@ -129,7 +134,9 @@ def test_a_claim_by_name_of_its_runtime_would_be_shared():
     with pytest.raises(
         Refused, match="demo takes ResourceClaim mine by name: a candidate would share its GPU"
     ):
-        cluster_platform.check(Demand(Arm(text_of(service(more="x"))), side_by_side=True))
+        cluster_platform.fits(Demand(Arm(text_of(service(more="x"))), side_by_side=True))[
+            0
+        ].require()
 
 
 @pytest.mark.parametrize(
@@ -143,7 +150,9 @@ def test_an_autoscaler_that_kserve_would_delete_is_named(name, owner, told):
         "metadata": {"name": name, "ownerReferences": owners},
     }
     cluster_platform, _ = platform(service(), deployment(), pod(), scaler)
-    notes = cluster_platform.check(Demand(Arm(text_of(service(more="x"))), downtime=True))
+    notes = cluster_platform.fits(Demand(Arm(text_of(service(more="x"))), downtime=True))[
+        0
+    ].require()
     assert len([n for n in notes if "HPA demo-predictor" in n]) == told
 
 
@@ -204,7 +213,7 @@ def test_free_gpus_that_the_pods_may_not_use_are_said(tainted):
         for name in ("full", "free")
     ]
     cluster_platform, _ = platform(service(), actual_deployment, running, *nodes)
-    notes = cluster_platform.check(Demand(Arm(text_of(service(more="x")))))
+    notes = cluster_platform.fits(Demand(Arm(text_of(service(more="x")))))[0].require()
     assert any("1 of 2 GPUs" in n for n in notes)
     assert any("free has taint kept:NoSchedule" in n for n in notes) is tainted
 
@@ -235,13 +244,13 @@ def test_an_old_arm_is_kept_only_with_room_for_its_pods_and_one_more(nodes, fits
     arm = Arm(text_of(service(more="x")))
     assert any(
         "1 of" in note or "2 of" in note
-        for note in cluster_platform.check(Demand(arm, side_by_side=True))
+        for note in cluster_platform.fits(Demand(arm, side_by_side=True))[0].require()
     )
     if fits:
-        cluster_platform.check(Demand(arm, side_by_side=True, retain=True))
+        cluster_platform.fits(Demand(arm, side_by_side=True, retain=True))[0].require()
     else:
         with pytest.raises(Refused, match="the retained baseline's 1 pods and one surge pod"):
-            cluster_platform.check(Demand(arm, side_by_side=True, retain=True))
+            cluster_platform.fits(Demand(arm, side_by_side=True, retain=True))[0].require()
 
 
 def beside(arm, **more):
@@ -335,11 +344,11 @@ def test_what_could_not_be_removed_again_is_refused_before_anything(there, along
     with pytest.raises(
         Conflict, match=r"HTTPRoute users gives Service demo-candidate-predictor traffic.*"
     ):
-        cluster_platform.check(Demand(other, side_by_side=alongside))
+        cluster_platform.fits(Demand(other, side_by_side=alongside))[0].require()
     cluster_platform, cluster = platform(*things)
     cluster_platform.reader.client.list = forbidding(cluster.list)
     with pytest.raises(NotPermitted, match="not allowed to list httproutes"):
-        cluster_platform.check(Demand(other, side_by_side=alongside))
+        cluster_platform.fits(Demand(other, side_by_side=alongside))[0].require()
     assert cluster.written == []
 
 
@@ -367,14 +376,16 @@ def test_without_the_pods_of_all_namespaces_the_capacity_is_unknown():
         return listed(kind, namespace, **more)
 
     cluster_platform.reader.client.list = refuse
-    notes = cluster_platform.check(Demand(Arm(text_of(service(more="x"))), side_by_side=True))
+    notes = cluster_platform.fits(Demand(Arm(text_of(service(more="x"))), side_by_side=True))[
+        0
+    ].require()
     assert "capacity for a candidate side by side is unknown: not allowed to list pods" in notes
 
 
 def test_a_change_in_place_needs_no_look_at_routes():
     cluster_platform, cluster = platform(service(), deployment(), pod(), shared(1))
     cluster_platform.reader.client.list = forbidding(cluster.list)
-    cluster_platform.check(Demand(Arm(text_of(service(more="y"))), downtime=True))
+    cluster_platform.fits(Demand(Arm(text_of(service(more="y"))), downtime=True))[0].require()
 
 
 def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():

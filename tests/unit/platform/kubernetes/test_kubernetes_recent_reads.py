@@ -124,3 +124,16 @@ def test_after_a_watch_everything_is_read_again(client, server):
     client.changed(DEPLOYMENT, "demo", "ns", "1", 1.0)
     read(client)
     assert server.asked == ["GET", "GET", "GET"]
+
+
+def test_one_reading_asks_once_for_what_is_else_read_each_time(client, server):
+    for _ in range(2):
+        client.get(CONFIG_MAP, "demo", "ns")
+    assert server.asked == ["GET", "GET"]
+    with client.one_reading():
+        for _ in range(3):
+            client.get(CONFIG_MAP, "demo", "ns")
+            client.get(DEPLOYMENT, "demo", "ns")
+    assert server.asked[2:] == ["GET", "GET"]
+    client.get(CONFIG_MAP, "demo", "ns")
+    assert len(server.asked) == 5
