@@ -1,6 +1,7 @@
 """The lanes of the tests: which run together, and on which worker. Declared here and nowhere else.
 
-``fast``        protects a change: what is pure or has a scripted outside, and the journeys marked ``journey``
+``fast``        protects a change: what is pure or has a scripted outside, and the journeys marked ``journey``; without
+                what is marked ``exhaustive``. It ends with the rooms of tests that the change needs besides
 ``all``         everything but the contracts and the lane below
 ``nightly``     minutes of a real engine or of the test cluster each, marked ``nightly``: what they try at every
                 point, with every method or on every kind, another test holds every day at some, or on scripted engines
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import tempfile
 import time
-from pathlib import PurePosixPath
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import hypothesis
@@ -26,7 +29,17 @@ from xdist.scheduler import LoadScopeScheduling
 from tests.contracts import passed
 
 LANES = ("fast", "all", "contracts", "nightly")
-FAST = ("autoscaling", "cloud", "stacks", "unit")  # rooms that the fast lane runs as a whole
+FAST = "unit"  # the room that the fast lane runs as a whole
+JOURNEY = "pytest.mark.journey"
+# What a change needs besides the fast lane: paths, and the room that tests them.
+NEEDS = {
+    "artefacts": ("scripts/release", "action.yml", "pyproject.toml"),
+    "autoscaling": ("manifests/autoscaling/", "manifests/monitoring/"),
+    "cloud": ("mpctl/cloud/",),
+    "cluster": ("mpctl/platform/kubernetes/", "mpctl/app/session/cluster.py", "tests/cluster/"),
+    "local": ("mpctl/local/", "tests/local/"),
+    "stacks": ("infra/", "stacks/", "cdktf.json", "tests/stacks/"),
+}
 # Groups of tests that share costly fixtures, in the order in which they begin. A worker takes the next file of
 # a group when it is free: engines need whole cores and stay on one, the cluster mostly waits and gets the others, each
 # with a control plane of its own. The short groups fill whichever worker is free.
@@ -62,13 +75,13 @@ def room(nodeid: str) -> str:
 
 
 def group(nodeid: str) -> str:
-    """The tests that one worker runs as a whole: one of GROUPS, split by folder or file where it is cheap."""
+    """The tests that one worker runs as a whole: one of GROUPS, split by file where it is cheap."""
     path, here = _path(nodeid), room(nodeid)
     if here == "cluster" or path.name.startswith("test_cluster_"):
         return f"cluster/{path.stem}"
     if path.name.startswith("test_real_"):
         return "engines"
-    return "/".join(path.parts[1:3]) if here in ("local", "unit") else here
+    return "/".join(path.parts[1:]) if here in ("local", "unit") else here
 
 
 def _path(nodeid: str) -> PurePosixPath:
@@ -84,7 +97,8 @@ def belongs(item: pytest.Item, lanes: set[str], missing: set[str]) -> bool:
         return "contracts" in lanes
     if "all" in lanes:
         return True
-    in_fast = here in FAST or item.get_closest_marker("journey") is not None
+    is_long = item.get_closest_marker("exhaustive") is not None
+    in_fast = (here == FAST and not is_long) or item.get_closest_marker("journey") is not None
     return (
         "fast" in lanes and in_fast and not missing.intersection(getattr(item, "fixturenames", ()))
     )
@@ -95,6 +109,14 @@ def is_named(item: pytest.Item, config: pytest.Config) -> bool:
     files = {config.invocation_params.dir / arg.partition("::")[0] for arg in config.args}
     asked = item.path in files or "nightly" in config.option.markexpr
     return asked or item.get_closest_marker("nightly") is None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no test of a room that the fast lane leaves out: the stacks' alone take seconds in each worker."""
+    if _lanes(config) != {"fast"} or not collection_path.name.startswith("test_"):
+        return None
+    here = collection_path.relative_to(Path(__file__).parent).parts[0]
+    return None if here == FAST or JOURNEY in collection_path.read_text("utf-8") else True
 
 
 class Scheduler(LoadScopeScheduling):
@@ -153,6 +175,8 @@ def pytest_terminal_summary(
         passed.record()
         terminalreporter.write_line("the contracts passed: commit tests/contracts/passed.json")
     if lanes == {"fast"}:
+        for here in needed(_changed_paths()):
+            terminalreporter.write_line(f"this change needs scripts/test tests/{here}, too")
         for fixture in sorted(_missing()):
             terminalreporter.write_line(
                 f"left out: tests with {fixture}, which is not built; scripts/test --all builds it"
@@ -162,6 +186,26 @@ def pytest_terminal_summary(
         terminalreporter.write_line(
             f"lane {', '.join(sorted(lanes))}: {minutes} min {seconds} s, load {os.getloadavg()[1]:.1f}"
         )
+
+
+def needed(changed: Iterable[str]) -> list[str]:
+    """The rooms of tests that a change of these paths needs besides the fast lane."""
+    paths = tuple(changed)
+    return [here for here, roots in NEEDS.items() if any(path.startswith(roots) for path in paths)]
+
+
+def _changed_paths() -> list[str]:
+    """What differs from the main branch, or from the last commit where there is none; nothing without git."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    base = git("merge-base", "HEAD", "origin/main") or git("merge-base", "HEAD", "main") or "HEAD"
+    untracked = git("ls-files", "--others", "--exclude-standard", "--full-name", ":/")
+    return [*git("diff", "--name-only", base).splitlines(), *untracked.splitlines()]
 
 
 def _contracts_passed(stats: dict[str, list[Any]]) -> bool:

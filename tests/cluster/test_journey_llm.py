@@ -116,7 +116,7 @@ def test_its_engines_are_restarted_with_the_arguments_they_had(chat, mpctl):
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        pytest.param(NGRAM, {"method": "ngram"}, id="ngram", marks=pytest.mark.journey),
+        pytest.param(NGRAM, {"method": "ngram"}, id="ngram"),
         pytest.param(  # test_staged_rollout.py rolls out a head every day
             EAGLE3, {"method": "eagle3", "model": HEAD}, id="eagle3", marks=pytest.mark.nightly
         ),

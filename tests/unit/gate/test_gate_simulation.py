@@ -26,6 +26,8 @@ from tests.simulation.conversations import Caches
 from tests.simulation.conversations import verdicts as of_conversations
 from tests.simulation.measurements import Truth, rounds
 
+pytestmark = pytest.mark.exhaustive
+
 SIDE_BY_SIDE = Policy(
     min_tokens_per_step=0, max_failed_excess=1.0
 )  # no request fails here, and none was sent before

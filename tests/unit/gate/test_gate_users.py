@@ -18,6 +18,8 @@ from mpctl.gate.rules.users import is_decided, judge_traffic
 from mpctl.gate.users_traffic import HarmWatch
 from tests.simulation.users import CROSSOVER, PLAIN, Case, at_speed, harmed, judged, verdict
 
+pytestmark = pytest.mark.exhaustive
+
 POLICY = Policy()
 
 

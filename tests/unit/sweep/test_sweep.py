@@ -13,6 +13,7 @@ import pytest
 from tests.sweep.ledger_states import REACHED, UNREACHED, enumerated
 from tests.sweep.trips import TRIPS
 
+pytestmark = pytest.mark.exhaustive
 ROOT = Path(__file__).parents[3]
 # A load Job that its command does not delete.
 SABOTAGED = """\

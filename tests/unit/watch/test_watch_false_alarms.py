@@ -15,6 +15,8 @@ from tests.simulation.drift import Change, Truth, found
 from tests.simulation.many import found_in_many
 from tests.simulation.sentinels import Life, live, sound
 
+pytestmark = pytest.mark.exhaustive
+
 POLICY = WatchPolicy()
 DAY = 5760  # windows
 

@@ -22,6 +22,8 @@ from mpctl.watch.reading import Reading
 from mpctl.watch.reference import RECORD as REFERENCE
 from mpctl.watch.sentinel import RECORD as SENTINELS
 
+pytestmark = pytest.mark.exhaustive
+
 ODD = (None, [], {}, "x", -1, 1e999, True)
 GONE = object()
 
