@@ -232,7 +232,7 @@ def _skewed_difference(
 
 
 def steady_rounds(pairing: Pairing, stages: Stages) -> Pairing:
-    """Return the rounds that count for speed: late enough, all but the first, unless there is no other."""
+    """Return the rounds that count for speed: all but the first, where so many are planned that it can be spared."""
     settled = stages.lower.looks >= SETTLED_FROM and len(pairing.rounds) > 1
     return replace(pairing, rounds=pairing.rounds[1:]) if settled else pairing
 

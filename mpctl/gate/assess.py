@@ -85,7 +85,8 @@ def judge_run(
 
 
 def is_futile(analysis: Analysis, verdict: Verdict) -> bool:
-    """Return whether an undecided measurement is past FUTILE_FROM of its plan and unlikely to decide.
+    """Return whether an undecided measurement is unlikely to decide: past FUTILE_FROM of its plan, or from the eighth
+    round on while something distorts its speed.
 
     It then ends undecided even if the truth is one standard error better than it looks (stochastic curtailment; Lan,
     Simon and Halperin 1982). The stop is not binding: it promotes and rejects nothing, so it costs no error, and going

@@ -142,7 +142,7 @@ class Measurement:
         if workload.max_time_s and self.records.seconds(arms) >= self._time_limit_s(arms):
             return f"{workload.max_time_s:.0f} s of measuring are over"
         if arms == (CANDIDATE,) and rounds and not self.records.has_round(BASELINE, rounds):
-            return "the baseline was measured no longer"
+            return "no further round of the baseline was measured"
         return ""
 
     def _time_limit_s(self, arms: tuple[str, ...]) -> float:

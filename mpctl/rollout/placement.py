@@ -68,7 +68,7 @@ class PlacementWishes:
         if users.age_s <= self.max_age_s:
             return ""
         return (
-            f" The service runs since {users.age_s / 3600:.0f} h, above max_baseline_age of "
+            f" The service has been running for {users.age_s / 3600:.0f} h, above max_baseline_age of "
             f"{self.max_age_s / 3600:g} h: a fresh candidate may be faster for that alone."
         )
 
@@ -126,7 +126,8 @@ def choose_placement(users: UserLoad, room: Room, wishes: PlacementWishes) -> Pl
         return _as_asked(wishes.placement, users, options, age)
     order = [Placement.PAIR, Placement.MIRROR, Placement.SPLIT, Placement.TURNS]
     if not users.seen:
-        order = order[::3] if age else order[:1] if users.earlier else []
+        alone = [Placement.PAIR, Placement.TURNS] if age else [Placement.PAIR]
+        order = alone if age or users.earlier else []
     chosen = next((options[name] for name in order if not options[name].fault), None)
     if chosen is None and not users.seen:
         return _on_the_service(users, age)
@@ -220,7 +221,7 @@ def at_users_load(workload: Workload, users: UserLoad, *, rounds: int | None) ->
 def _options(
     users: UserLoad, room: Room, wishes: PlacementWishes
 ) -> dict[Placement, PlacementOption]:
-    """Every placement beside users, in the order of preference."""
+    """Every placement beside users."""
     pair = (2 * room.start_s + 2 * room.block_s) / 60
     share = share_of(Placement.SPLIT, users.pods)
     # A small share of busy pods flatters it.

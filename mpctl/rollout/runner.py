@@ -138,16 +138,16 @@ def _run_change(context: Context, journal: Journal, operation: Operation) -> Ope
 
 
 def _run_steps(context: Context, journal: Journal, operation: Operation) -> Operation:
-    """Carry out the steps that are not done yet; those after a verdict that rejects are left out."""
+    """Carry out the steps that are not done yet; those after a verdict that does not promote are left out."""
     steps = _steps(context, operation)
     pending = [step for step in steps if step.name not in operation.done]
     for step, following in zip_longest(pending, pending[1:]):
-        if _rejected(operation):
+        if _stopped_by_gate(operation):
             break
         operation = journal.begin(operation, step.name)
         _show_phases(context, journal, operation)
         result = _act(step, context, operation)
-        is_last = _rejected(
+        is_last = _stopped_by_gate(
             replace(operation, done={**operation.done, step.name: result.to_record()})
         )
         with_next = not is_last and step.ends_together(following)
@@ -205,7 +205,7 @@ def _foreign_cause(context: Context, operation: Operation, step: str) -> str | N
         return None
 
 
-def _rejected(operation: Operation) -> bool:
+def _stopped_by_gate(operation: Operation) -> bool:
     """Return whether the gate has judged and does not promote, undecided included."""
     verdict = verdict_of(operation)
     return verdict is not None and verdict.outcome is not Outcome.PROMOTE

@@ -363,7 +363,8 @@ def _by_sums(
     text = _text(signal, figures, expected, break_even)
     if signal is Signal.CACHE_LOST:
         text = state.cache.text
-    # A finding whose figures lie below the break-even pays no more, for all that is known; it is not certain yet.
+    # A finding whose figures lie below the break-even pays no more, for all that is known; it is not certain yet. One
+    # window below it is no finding.
     uncertain = signal is not Signal.HEALTHY and figures.tokens_per_step < break_even
     # The break-even counts no prompts that are computed again: with those, whether it pays is unknown.
     uncertain = uncertain or signal is Signal.CACHE_LOST

@@ -192,7 +192,10 @@ def _cooling(policy: WatchPolicy, situation: Situation) -> str:
 def _without_finding(
     policy: WatchPolicy, assessment: Assessment, situation: Situation
 ) -> WatchDecision:
-    sound = (Signal.HEALTHY, Signal.NO_REFERENCE, Signal.UNMEASURED_LOAD, Signal.FELL_BACK)
+    sound = (
+        *(Signal.HEALTHY, Signal.NO_REFERENCE, Signal.UNMEASURED_LOAD),
+        *(Signal.FELL_BACK, Signal.IDLE),
+    )
     if not (policy.re_arm and situation.replaced_spec and assessment.signal in sound):
         return WatchDecision(
             WatchAct.REPORT if assessment.finding else WatchAct.NOTHING, assessment.text

@@ -28,8 +28,8 @@ class WatchPolicy:
       ``previous`` for the revision before the promotion; only recorded revisions that served are restored.
     - ``confirm_s``: how long a finding must last before it is acted on. ``cool_down_s``: least time between two changes
       of a service by the watch. ``per_day``: most fallbacks of a service in 24 hours.
-    - ``restart``: an engine whose acceptance fell to zero is restarted first, once in 24 hours; what still accepts
-      nothing after that falls back.
+    - ``restart``: an engine whose acceptance fell to zero, or whose cache is poisoned, is restarted first, once in 24
+      hours; what is still found after that falls back.
     - ``fleet_share``: most services that may be changed within ``fleet_window_s``, at least one; 0: none.
     - ``sentinel_s``: between two requests that show whether answers are still right; 0: none are sent.
       ``sentinel_share``: most of them as a share of users' requests. ``wrong_answers``: ``fall_back`` at once where the

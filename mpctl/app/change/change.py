@@ -245,7 +245,7 @@ def _require_kept(source: Source, spec: Spec, old_spec: Spec) -> None:
     Raises:
         Refused: the manifest would stay as it is, although it has another spec.
     """
-    if spec.is_none or spec.config() == old_spec.config():
+    if spec.config() == old_spec.config():
         return
     webhooks = commands.kubectl("get", "mutatingwebhookconfigurations")
     raise Refused(

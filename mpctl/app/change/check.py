@@ -21,7 +21,6 @@ from mpctl.estimate.memory import (
     read_log,
 )
 from mpctl.estimate.shape import gpu_gib, model_shape
-from mpctl.experiment.prompt_files import Prompt
 from mpctl.experiment.users import USERS_LOAD
 from mpctl.gate.arms import is_difference
 from mpctl.methods import Finding
@@ -32,11 +31,10 @@ from mpctl.methods.preflight.preflight_rule import RuleResult, examine, ordered
 
 @dataclass(frozen=True)
 class Load:
-    """The load a change has to carry. ``concurrency``: None when unknown; ``prompts``: those of the measurement."""
+    """The load a change has to carry. ``concurrency``: None when unknown."""
 
     concurrency: int | None = None
     temperature: float = 0.0
-    prompts: tuple[Prompt, ...] = ()
 
 
 @dataclass(frozen=True)

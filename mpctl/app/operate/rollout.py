@@ -14,6 +14,7 @@ from mpctl.app.operate.rollout_plan import current, explain_rollout, placed, pla
 from mpctl.app.planned_workload import describe_workload, remember_files
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session
+from mpctl.errors import Conflict
 from mpctl.experiment.users import USERS_LOAD
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
@@ -66,18 +67,21 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
             else None
         )
         plan = placed(plan, place, prediction)
+    shown = plan
+    if decision.operation is not None and request.dry_run is not DryRun.NONE:
+        shown = decision.operation.read(session.store.revisions()).plan
     reasons = (
-        explain_rollout(session, plan, describe_workload(place.workload)),
+        explain_rollout(session, shown, describe_workload(place.workload)),
         place.reason,
         known.fidelity_reason,
     )
     explanation = "\n".join(filter(None, reasons))
     if request.dry_run is not DryRun.NONE:
-        preview = Preview(session.name, plan, session.platform.read().text, explanation)
+        preview = Preview(session.name, shown, session.platform.read().text, explanation)
         return OperationOutcome(session.name, session.namespace, session.title, preview=preview)
     if opens:
         session.console.confirm(f"{explanation}\nContinue ({session.place})?")
-    return _execute(session, known, place, plan) or nothing_to_do
+    return _execute(session, known, place, plan, opens=opens) or nothing_to_do
 
 
 def _checked_under_users_load(session: Session, known: Known, place: Place) -> Change:
@@ -97,15 +101,17 @@ def _checked_under_users_load(session: Session, known: Known, place: Place) -> C
     return under_users_load
 
 
-def _execute(session: Session, known: Known, place: Place, plan: Plan) -> OperationOutcome | None:
+def _execute(
+    session: Session, known: Known, place: Place, plan: Plan, *, opens: bool
+) -> OperationOutcome | None:
     """Carry out the rollout under the service's lease, and sign its verdict where asked; None where the service already
-    runs the spec."""
+    runs the spec. ``opens``: the plan has a place and was confirmed; another one only continues an operation."""
     request = known.request
     with session.store.lease("rollout"), session.context() as without_prompts:
         context = replace(
             without_prompts, prompts={kind.name: kind.prompts for kind in place.workload.traffic}
         )
-        operation = _resume_or_open(context, session, known, place, plan)
+        operation = _resume_or_open(context, session, known, place, plan, opens=opens)
         if operation is None:
             return None
         remember_files(plan.workload, request.measurement)
@@ -116,10 +122,14 @@ def _execute(session: Session, known: Known, place: Place, plan: Plan) -> Operat
 
 
 def _resume_or_open(
-    context: Context, session: Session, known: Known, place: Place, plan: Plan
+    context: Context, session: Session, known: Known, place: Place, plan: Plan, *, opens: bool
 ) -> Operation | None:
     """Decide again under the lease: the service may have changed since the user was asked. None where it already runs
-    the spec."""
+    the spec.
+
+    Raises:
+        Conflict: the operation that was to be continued has ended.
+    """
     decision = decide_rollout(
         plan, session.platform.read(), unfinished_operation(session.store.entries())
     )
@@ -128,5 +138,10 @@ def _resume_or_open(
     if decision.operation is not None:
         confirm_resume(session, decision.operation)
         return decision.operation
+    if not opens:
+        raise Conflict(
+            f"the operation that was to be continued on {session.title} has ended meanwhile",
+            hint="run the same command again to plan from the service as it is now",
+        )
     session.store.save(plan.workload, "workload", place.workload.to_record(), only=True)
     return runner.open_plan(context, current(plan, session, known))

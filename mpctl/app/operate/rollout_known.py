@@ -58,7 +58,8 @@ class Known:
     @property
     def fidelity_reason(self) -> str:
         """Why the pass is full although the request names none; empty otherwise."""
-        return f"answers are compared in full (--fidelity full): {self.risks}" if self.risks else ""
+        full = self.risks and self.fidelity == FULL
+        return f"answers are compared in full (--fidelity full): {self.risks}" if full else ""
 
     @property
     def begun(self) -> Plan | None:
@@ -85,7 +86,7 @@ def read_known(session: Session, request: RolloutRequest) -> Known:
     )
     if request.speculation.method == AUTO:
         request = _with_best_method(session, request, workload, unfinished)
-    measured_load = Load(workload.most, max(workload.temperatures), workload.prompts)
+    measured_load = Load(workload.most, max(workload.temperatures))
     change = prepare(session, request.speculation, measured_load)
     load_place = choose_load_place(
         request.measurement.load, session.platform.name, unfinished=unfinished

@@ -81,7 +81,9 @@ def requested_place(known: Known) -> Place:
     request, begun = known.request, known.begun
     place = Place(known.workload, Strategy.SIDE_BY_SIDE, request.accept_downtime)
     if request.strategy != AUTO:
-        place = replace(place, strategy=Strategy(request.strategy))
+        strategy = Strategy(request.strategy)
+        stops = request.accept_downtime and strategy is Strategy.IN_PLACE
+        place = replace(place, strategy=strategy, downtime=stops)
     elif begun is not None:
         place = replace(place, strategy=begun.strategy, downtime=begun.downtime)
     if begun is None or begun.users.load is None:
@@ -167,7 +169,9 @@ def place_on_platform(
             f"{named.fault}; the service is changed in place",
             *in_place.notes,
         )
-        return replace(place, strategy=Strategy.IN_PLACE, notes=notes), capacity
+        bake_s = request.traffic.bake_s or 0.0
+        place = replace(place, strategy=Strategy.IN_PLACE, bake_s=bake_s, notes=notes)
+        return place, capacity
     refused = in_place or named
     if not users.seen or wishes.placement is Placement.SERVICE:
         refused.require()
@@ -369,7 +373,8 @@ def _engines(
     if read.failed and (wanted is None or not wanted.copies_baseline):
         name, why = next(iter(read.failed.items()))
         raise Refused(
-            f"{session.title}: users cannot be told, as the counters of {name} cannot be read: {why}",
+            f"{session.title}: it cannot be seen whether users are on the service, as the counters of {name} cannot be "
+            f"read: {why}",
             hint="--measure-on pair measures a copy of the baseline, whoever is on the service",
         )
     return read.engines

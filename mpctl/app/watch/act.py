@@ -54,39 +54,56 @@ def carry_out_decision(
 
 
 def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) -> RolloutRequest:
-    """The rollout that tries the replaced spec again, behind the gate: measured and judged as when it was promoted, on
-    the policy's prompts where it names some."""
+    """The rollout that tries the replaced spec again, behind the gate: measured, judged and with the same findings
+    accepted as when it was promoted, on the policy's prompts where it names some."""
     assert facts.replaced_spec is not None
     config = facts.replaced_spec.config() or {}
     draft = str(config.get("model") or "") or None
     promotion = facts.promotion
+    measurement = MeasurementRequest(prompts=prompts_of(policy.re_arm_prompts))
+    if promotion is None:
+        speculation = SpeculationRequest(facts.replaced_spec.method, config=config, draft=draft)
+        return RolloutRequest(speculation, measurement, TrafficRequest(), by=WATCH)
+    workload = _workload_of(session, promotion)
+    if workload is not None:
+        measurement = _as_promoted(promotion, workload, measurement.prompts)
     return RolloutRequest(
-        SpeculationRequest(facts.replaced_spec.method, config=config, draft=draft),
-        _promoted_measurement(session, promotion, prompts_of(policy.re_arm_prompts)),
-        TrafficRequest(
-            keep_baseline=promotion is not None and promotion.keep_baseline,
-            users_share_percent=(promotion.users.share_percent or None)
-            if promotion is not None
-            else None,
+        SpeculationRequest(
+            facts.replaced_spec.method,
+            config=config,
+            draft=draft,
+            accepted=() if workload is None else workload.accepted,
         ),
+        measurement,
+        TrafficRequest(
+            keep_baseline=promotion.keep_baseline,
+            users_share_percent=promotion.users.share_percent or None,
+        ),
+        fidelity=promotion.fidelity,
         by=WATCH,
     )
 
 
-def _promoted_measurement(
-    session: Session, promotion: Plan | None, prompts: tuple[str, ...]
-) -> MeasurementRequest:
-    record = None if promotion is None else session.store.load(promotion.workload, "workload")
-    if promotion is None or record is None:
-        return MeasurementRequest(prompts=prompts)
-    hint = "name prompts in re_arm_prompts of the watch policy"
+_HINT = "name prompts in re_arm_prompts of the watch policy"
+
+
+def _workload_of(session: Session, promotion: Plan) -> Workload | None:
+    record = session.store.load(promotion.workload, "workload")
+    if record is None:
+        return None
     what = f"workload {promotion.workload}"
-    workload = restored(what, Workload.from_record, record, hint=hint)
+    return restored(what, Workload.from_record, record, hint=_HINT)
+
+
+def _as_promoted(
+    promotion: Plan, workload: Workload, prompts: tuple[str, ...]
+) -> MeasurementRequest:
+    """The measurement of a promotion, on other prompts where they are named."""
     names = tuple(f"{kind.name}:{kind.share:g}" for kind in workload.traffic)
     if not prompts and any(kind.name not in BUILT_IN for kind in workload.traffic):
         texts = ", ".join(kind.name for kind in workload.traffic)
         raise InputError(
-            f"no record keeps the prompts of {texts}", field="re_arm_prompts", hint=hint
+            f"no record keeps the prompts of {texts}", field="re_arm_prompts", hint=_HINT
         )
     return MeasurementRequest(
         prompts=prompts or names,
@@ -103,7 +120,7 @@ def _promoted_measurement(
 
 
 def _limits(promotion: Plan) -> dict[str, object]:
-    """The limits of the promotion, without those that would let users' requests into the figures."""
+    """The limits of the promotion; none of them lets more of users' requests into the figures than the default."""
     defaults = Policy().to_record()
     strict = ("max_token_gap", "max_cache_gap")
     return {

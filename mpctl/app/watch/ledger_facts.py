@@ -6,7 +6,7 @@ the ledger. A new leader therefore continues where the last one was killed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -25,7 +25,6 @@ from mpctl.rollout.operation import (
     unfinished_operation,
 )
 from mpctl.rollout.plan import Kind, Plan
-from mpctl.rollout.revision import Revision
 from mpctl.watch.assessment import ANSWERS
 from mpctl.watch.decision import Rung, ladder
 from mpctl.watch.reference import RECORD, Reference
@@ -100,7 +99,7 @@ def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
     goal = last.plan.goal
     number = max((r.number for r in revisions if r.digest == goal.digest), default=goal.number)
     live = _rung(number, last.plan.spec)
-    reference, unread = _reference(session, last, revisions)
+    reference, unread = _reference(session, last, every)
     candidates = [_rung(r.number, r.spec) for r in revisions if r.number in served]
     facts = replace(
         facts,
@@ -211,11 +210,14 @@ def _promotion(every: Iterable[Operation], digest: str) -> Plan | None:
 
 
 def _reference(
-    session: Session, last: Operation, revisions: Iterable[Revision]
+    session: Session, last: Operation, every: Sequence[Operation]
 ) -> tuple[Reference | None, str]:
-    """The measurement of what serves: of this promotion, or of the one whose revision was restored."""
-    names = [last.id] if last.plan.kind is Kind.ROLLOUT else []
-    names += [r.operation for r in revisions if r.digest == last.plan.goal.digest]
+    """The measurement of what serves: of this promotion, or of the last one of the manifest that was restored."""
+    digest = last.plan.goal.digest
+    promotions = [
+        op.id for op in every if op.ending is Ending.PROMOTED and op.plan.goal.digest == digest
+    ]
+    names = [*([last.id] if last.plan.kind is Kind.ROLLOUT else []), *reversed(promotions)]
     try:
         for name in names:
             record = session.store.load(name, RECORD)

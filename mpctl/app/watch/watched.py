@@ -18,7 +18,7 @@ _QUIET = frozenset({Signal.IDLE})  # between two windows with traffic nothing be
 _UNJUDGED = frozenset(
     {Signal.BLIND, Signal.UNMEASURED_LOAD}
 )  # such a window begins or ends no finding until it lasts
-_UNJUDGED_S = 120.0  # reported when it lasts; acting is impossible at once
+_UNJUDGED_S = 120.0  # reported when it lasts; no action is taken meanwhile
 _RETRY_S, RETRY_MOST_S = 60.0, 3600.0  # after an action that failed; doubled each time
 Key = tuple[str, str]
 
@@ -84,6 +84,11 @@ class WatchedService:
         self.hold_reasons.clear()
         if before not in ACTIONABLE or finding not in ACTIONABLE:
             self.found_at = now
+
+    def forget(self, guard: Guard) -> None:
+        """Forget what was learned and found of engines that serve no more. ``guard``: of their answers."""
+        self.state, self.guard, self.finding = State(), guard, None
+        self.assessment = Assessment(Signal.BLIND, "not read yet")
 
     def pause_actions(self, now: float) -> None:
         """Count an action that failed, and hold the next one back for longer after each."""

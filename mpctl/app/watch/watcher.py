@@ -150,17 +150,13 @@ class Watcher:
             self.watched[key] = self._listed_again(key, services[key])
 
     def _listed_again(self, key: Key, session: Session) -> WatchedService:
-        """A new service, or one that was not listed for a while, as when it is deployed anew: its pauses after failed
-        actions go on, and what was learned of its engines is forgotten."""
+        """Return a new service, or one that was not listed for a while, as when it is deployed anew: its pauses after
+        failed actions go on, and what was learned of its engines is forgotten."""
         since, watched = self._unlisted.pop(key, (0.0, None))
         if watched is None or self._monotonic() - since > RETRY_MOST_S:
             return WatchedService(session)
-        watched.session, watched.state, watched.guard, watched.read_at = (
-            session,
-            State(),
-            Guard(),
-            None,
-        )
+        watched.session, watched.read_at = session, None
+        watched.forget(Guard())
         return watched
 
     def _read_due_facts(self, free: Sequence[WatchedService]) -> Mapping[Key, LedgerFacts | str]:
@@ -190,8 +186,8 @@ class Watcher:
         if (
             facts.live != watched.facts.live
         ):  # another revision serves: nothing that was learned holds for it
-            watched.state, watched.profile = State(), Profile()
-            watched.guard = Guard(1.0 if watched.is_read else 0.0)
+            watched.profile = Profile()
+            watched.forget(Guard(1.0 if watched.is_read else 0.0))
         before, watched.facts = watched.facts, facts
         watched.read_at, watched.is_read = self._monotonic(), True
         self._emit_known_bad(watched, before)
@@ -312,6 +308,7 @@ class Watcher:
     def _decide_on_current_ledger(self, watched: WatchedService) -> WatchDecision:
         """Decide; an action only on the ledger as it is now, which is read again until it stays the same."""
         while True:
+            # A restart of this service must not brake the fallback that follows it.
             others = [w for w in self.watched.values() if w is not watched]
             recorded = [at for other in others for at in other.facts.actions]
             fleet = Fleet(
@@ -369,7 +366,11 @@ class Watcher:
                 Guard(1.0),
             )
         watched.read_at = None
-        self._accept_facts(watched, self._facts_of(watched.session))
+        recorded = self._facts_of(watched.session)
+        if isinstance(recorded, LedgerFacts) and recorded.live == facts.live:
+            details["revert"] = ""  # as before: there is nothing to take back
+            reason = "NotReArmed" if reason == "ReArmed" else reason
+        self._accept_facts(watched, recorded)
         self._begun.pop(watched.key, None)  # the ledger has it by now
         self._emit_event(watched, kind, reason, text, **details)
 

@@ -8,5 +8,5 @@ _ROWS = {rule.name: rule for rule in RULES}
 
 
 def rule_named(name: str) -> Rule | None:
-    """Return the row of a rule; None for the rules of users' requests."""
+    """Return the row of a rule; None for one that only users' requests have. Of a name that both have, the prompts'."""
     return _ROWS.get(name)

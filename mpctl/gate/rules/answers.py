@@ -42,9 +42,12 @@ def _judge(case: Case, check: AnswerCheck, name: AnswerRule, needed: bool) -> Ru
     count = check.rules.get(name, RuleCount(applies=False))
     absent = Outcome.MISSING if needed and case.policy.min_scored_answers else Outcome.SKIP
     least = case.policy.min_scored_answers if name is AnswerRule.TOKENS else None
+    value = (
+        count.alone if least is None else count.compared
+    )  # the limit is of the answers that are judged
 
     def result(outcome: Outcome, text: str) -> RuleResult:
-        return RuleResult(outcome, text, count.alone, least, n=count.compared, unit="answers")
+        return RuleResult(outcome, text, value, least, n=count.compared, unit="answers")
 
     if refused := refusing(check, name):
         return result(Outcome.FAIL, f"{_summary(check, name, count)}; {_listed(refused, check)}")

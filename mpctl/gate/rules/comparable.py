@@ -32,8 +32,10 @@ def judge_comparable(case: Case, _: Rule) -> RuleResult:
         judges += [_open_loop, _tokens, _caches]
     reasons = [reason for judge in judges for reason in judge(case)]
     open_ = [reason for reason in reasons if reason[0] in (Outcome.MISSING, Outcome.UNDECIDED)]
+    outcomes = [outcome for outcome, _ in open_]
+    worst = Outcome.MISSING if Outcome.MISSING in outcomes else Outcome.UNDECIDED
     return RuleResult(
-        min((outcome for outcome, _ in open_), default=Outcome.PASS),  # missing before undecided
+        worst if open_ else Outcome.PASS,
         "; ".join(text for _, text in open_ or reasons),
         n=case.comparison.candidate.requests,
     )

@@ -50,8 +50,8 @@ _HIGH_TEMPERATURE = 1.0
 
 
 def flag_value(facts: ServiceFacts, *flags: str) -> str | None:
-    """The value of a flag on the engine's command line, of several spellings and times the last; "" for a switch; None
-    when absent."""
+    """The value of a flag on the engine's command line, of several spellings and times the last: for a switch the word
+    after it, so compare that with None alone. None when absent."""
     values = [value for name, value in _options(facts) if name in flags]
     return values[-1] if values else None
 
@@ -82,7 +82,8 @@ def _carries(flag: str) -> Callable[[Spec, ServiceFacts], bool]:
 
 
 def runs_on_v2(spec: Spec, facts: ServiceFacts) -> bool | None:
-    """Return whether Model Runner V2 runs the method: by the method, the service, else the release's default."""
+    """Return whether Model Runner V2 runs the method: by the method where one runner alone has it, else as the service
+    says; not before vLLM 0.29; None where nothing says it."""
     version, method = parse_version(facts.engine_version), spec.known
     if method is not None and not (method.v1_runner and method.v2_runner):
         return method.v2_runner
@@ -291,20 +292,23 @@ def _line_of(flag: str, facts: ServiceFacts) -> str:
     return f" in line {facts.lines[flag]}" if flag in facts.lines else ""
 
 
-def _only_on_v1(spec: Spec) -> bool:
-    """Model Runner V2 has no proposer for it: suffix, Medusa, parallel heads and models, two vocabularies."""
-    method = spec.row
-    parallel = (
-        spec.settings.get("parallel_drafting") is True and method.parallel_drafting == "optional"
-    )
-    return parallel or not method.v2_runner or spec.settings.get("use_heterogeneous_vocab") is True
+def _only_on_v1(spec: Spec) -> str:
+    """What Model Runner V2 has no proposer for: suffix, Medusa, parallel heads and models, two vocabularies; empty for
+    what it has."""
+    if not spec.row.v2_runner:
+        return spec.method
+    parallel = spec.settings.get("parallel_drafting") is True
+    if parallel and spec.row.parallel_drafting == "optional":
+        return "parallel_drafting"
+    two_vocabularies = spec.settings.get("use_heterogeneous_vocab") is True
+    return "use_heterogeneous_vocab" if two_vocabularies else ""
 
 
 def _runner_matters(spec: Spec) -> bool:
     method = spec.row
     if spec.is_none or not method.has_proposer:
         return False
-    return spec.settings.get(_ADAPTIVE) is True or _only_on_v1(spec) or not method.v1_runner
+    return bool(spec.settings.get(_ADAPTIVE) is True or _only_on_v1(spec) or not method.v1_runner)
 
 
 def _model_runner(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -315,16 +319,17 @@ def _model_runner(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         todo = "a CPU build without Triton has V1 alone: use eagle3, or dflash for one pass"
         todo = todo if facts.device == "CPU" else "remove VLLM_USE_V2_MODEL_RUNNER=0"
         return "refuse", f"{what} needs Model Runner V2, the service runs V1", todo
-    if not _only_on_v1(spec) or facts.v2_runner is False:
+    lacking = _only_on_v1(spec)
+    if not lacking or facts.v2_runner is False:
         return None
     if facts.v2_runner:
         return (
             "warn",
-            f"Model Runner V2 lacks {spec.method}: the candidate runs on V1, the baseline on V2",
+            f"Model Runner V2 lacks {lacking}: the candidate runs on V1, the baseline on V2",
         )
     return (
         "note",
-        f"Model Runner V2 lacks {spec.method}: on vLLM 0.29 and newer the candidate falls back to V1",
+        f"Model Runner V2 lacks {lacking}: on vLLM 0.29 and newer the candidate falls back to V1",
     )
 
 

@@ -77,7 +77,7 @@ def _prefix_caching(_: str) -> Feature:
 
 
 def _runner(name: str) -> Feature:
-    """Model Runner ``v1`` or ``v2``: as the service says, else by the method, else by the release's default."""
+    """Model Runner ``v1`` or ``v2``, as :func:`runs_on_v2` tells it."""
 
     def feature(spec: Spec, facts: ServiceFacts) -> FeatureUse:
         v2 = runs_on_v2(spec, facts)
@@ -225,7 +225,7 @@ class KnownBad:
         names = ("target.family", "target.name")
         missing = ["engine_version"] if parse_version(facts.engine_version) is None else []
         missing += ["target.family"] if all(facts.value(name) is None for name in names) else []
-        rows = (row for row in self.rows if spec.method in row.methods)
+        rows = (row for row in self.rows if not row.methods or spec.method in row.methods)
         if facts.gpu is None and any(
             feature.startswith("gpu=") for row in rows for feature in row.features
         ):

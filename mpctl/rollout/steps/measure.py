@@ -306,7 +306,7 @@ def verdict_of(operation: Operation) -> Verdict | None:
 
 
 def judge(context: Context, operation: Operation) -> JudgementResult:
-    """Ask the gate, once for all, about the rounds that were measured."""
+    """Ask the gate, once and for all, about the rounds that were measured."""
     records = records_of(context, operation)
     _, verdict = records.interim(records.rounds())
     context.progress.step("judge", verdict.outcome.value)

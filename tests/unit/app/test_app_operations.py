@@ -240,3 +240,38 @@ def test_a_rollback_beside_a_rollout_that_has_recorded_nothing_yet_names_the_hol
     other.store.lease = lease
     with pytest.raises(Conflict, match="held by bob"):
         rollback.run(other, RollbackRequest())
+
+
+def test_a_rollout_that_ended_while_it_was_to_be_continued_is_not_opened_anew_without_a_question():
+    session = crashed_at("before promote")
+    take = session.store.lease
+
+    def lease(verb):
+        if unfinished_operation(session.store.entries()) is not None:
+            session.store.lease = take
+            maintain.abandon(session)  # by another command, which had the lease until now
+            session.console.questions.clear()
+            session.memory.disk.text = MANIFEST
+        return take(verb)
+
+    session.store.lease = lease
+    before = len(session.memory.operations())
+    with pytest.raises(Conflict, match="has ended meanwhile"):
+        rollout.run(session, ASKED)
+    assert len(session.memory.operations()) == before
+    assert session.console.questions == []
+
+
+@pytest.mark.parametrize("strategy", ["side-by-side", "in-place", "auto"])
+def test_the_same_command_continues_whatever_it_says_of_downtime(strategy):
+    request = replace(ASKED, strategy=strategy, accept_downtime=True)
+    session = crashed_at("before promote", request)
+    assert rollout.run(session, request).operation.ending is Ending.PROMOTED
+
+
+def test_a_dry_run_of_an_unfinished_rollout_shows_what_it_would_continue():
+    bakes = replace(ASKED, traffic=TrafficRequest(bake_s=90.0))
+    session = crashed_at("before promote", bakes)
+    shown = rollout.run(session, replace(bakes, dry_run=DryRun.CLIENT)).preview
+    assert "watched for 90 s" in shown.explanation
+    assert '"ngram"' in shown.diff

@@ -166,7 +166,8 @@ def test_a_service_that_runs_for_long_is_measured_by_a_fresh_copy_or_its_age_is_
     outcome = rollout.run(session, request(measure_limit_s=limit_s))
     assert outcome.operation.plan.users.placement is placement
     assert (
-        "The service runs since 30 h, above max_baseline_age of 6 h" in session.console.questions[0]
+        "The service has been running for 30 h, above max_baseline_age of 6 h"
+        in session.console.questions[0]
     )
     assert outcome.finished.run.placement is placement
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -359,3 +360,12 @@ def test_a_draft_on_decode_pods_alone_is_refused_where_the_handshake_compares_it
         for f in preflight_findings(spec, facts_of(load(text, file="served.yaml")[0]))
     }
     assert found.get("prefill-apart") == severity
+
+
+def test_a_row_of_every_method_asks_for_the_gpu_that_it_is_about() -> None:
+    table = shipped_known_bad()
+    every = replace(table.rows[0], methods=(), features=("gpu=GB10",))
+    lines = replace(table, rows=(every,)).unchecked(
+        build("ngram")[0], ServiceFacts(engine_version="0.32.0", target=CheckpointFacts(name="m"))
+    )
+    assert lines == ("known-bad: checked in part, unknown: gpu",)

@@ -686,3 +686,17 @@ def test_what_a_rule_needs_and_lacks_is_named_and_never_passes():
             assert rule.check(spec, without).finding is None
             line = next(line for line in unknowns(spec, without) if line.startswith(f"{rule_id}:"))
             assert name in line
+
+
+@pytest.mark.parametrize(
+    ("config", "lacking"),
+    [
+        (SUFFIX, "suffix"),
+        (MODEL | {"parallel_drafting": True}, "parallel_drafting"),
+        (MODEL | {"use_heterogeneous_vocab": True}, "use_heterogeneous_vocab"),
+    ],
+)
+def test_what_a_model_runner_lacks_is_named_and_not_the_method_that_it_has(config, lacking):
+    found = preflight_findings(from_config(config), service_facts({"v2_runner": True}))
+    (reason,) = [finding.reason for finding in found if finding.id == "model-runner"]
+    assert reason.startswith(f"Model Runner V2 lacks {lacking}: ")

@@ -57,9 +57,9 @@ def test_an_old_baseline_without_users_is_measured_by_a_fresh_copy_where_one_fit
     """An engine that got 1.3x slower with age against a fresh candidate of the same speed looks like a gain."""
     choice = choose_placement(users, room, PlacementWishes(max_age_s=6 * HOURS))
     assert choice.placement is placement
-    assert ("The service runs since 30 h, above max_baseline_age of 6 h" in choice.in_words) == (
-        users.age_s > 6 * HOURS
-    )
+    assert (
+        "The service has been running for 30 h, above max_baseline_age of 6 h" in choice.in_words
+    ) == (users.age_s > 6 * HOURS)
     restart = "restart the service first, and both arms are as old" in choice.in_words
     assert restart == (placement is Placement.SERVICE and users.age_s > 6 * HOURS)
 

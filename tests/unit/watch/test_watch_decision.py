@@ -24,6 +24,7 @@ FLEET = Fleet(20)
 BAD = Assessment(Signal.WORSE_DRAFT, "why", pays=False)
 ZERO = replace(BAD, signal=Signal.STEP_TO_ZERO)
 GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
+IDLE = Assessment(Signal.IDLE, "no traffic")
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,7 @@ GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
         (ACTS, BAD, CALM, Fleet(1, (NOW - 10,)), WatchAct.HOLD, "brake"),
         (ACTS, GOOD, CALM, FLEET, WatchAct.NOTHING, "as measured"),
         (ACTS, GOOD, REPLACED, FLEET, WatchAct.RE_ARM, "eagle3 is measured again"),
+        (ACTS, IDLE, REPLACED, FLEET, WatchAct.RE_ARM, "eagle3 is measured again"),
         (ACTS, GOOD, replace(REPLACED, changes=(NOW - 5,)), FLEET, WatchAct.NOTHING, "cool-down"),
         (ACTS, GOOD, replace(REPLACED, busy="held"), FLEET, WatchAct.HOLD, "held"),
         (replace(ACTS, re_arm=False), GOOD, REPLACED, FLEET, WatchAct.NOTHING, "as measured"),

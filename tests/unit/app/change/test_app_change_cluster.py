@@ -125,3 +125,16 @@ def test_a_change_that_the_api_server_drops_is_refused_and_not_taken_for_done():
         rollout.run(session, RolloutRequest(SpeculationRequest("ngram")))
     assert "kubectl get mutatingwebhookconfigurations" in refused.value.hint
     assert not session.memory.disk.ledger
+
+
+def test_speculation_that_a_webhook_keeps_on_is_not_taken_for_off():
+    session = Dropping()
+    text = session.memory.disk.text
+    session.memory.disk.text = text.replace(
+        "- --max-model-len=8192",
+        '- --max-model-len=8192\n      - \'--speculative-config={"method": "ngram"}\'',
+    )
+    with pytest.raises(
+        Refused, match="drops the change to none: its dry run stores the manifest with ngram"
+    ):
+        rollout.run(session, RolloutRequest(SpeculationRequest("none")))

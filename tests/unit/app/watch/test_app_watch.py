@@ -8,14 +8,15 @@ import time
 from dataclasses import replace
 
 import pytest
-from session import MANIFEST
-from watched import ACTS, BAD, GOOD, Service, disk_after_promotion, promoted, rounds, watch
+from session import MANIFEST, MemorySession
+from watched import ACTS, ASKED, BAD, GOOD, Service, disk_after_promotion, promoted, rounds, watch
 from world import Crash
 
 from mpctl.app.environment_requests import WatchRequest
-from mpctl.app.operate import rollback
+from mpctl.app.operate import rollback, rollout
 from mpctl.app.requests import RollbackRequest
 from mpctl.app.watch import exposition, loop
+from mpctl.app.watch.act import re_arm_request
 from mpctl.app.watch.ledger_facts import acknowledge, read_facts
 from mpctl.app.watch.sources import Readers
 from mpctl.app.watch.watcher import Watcher
@@ -23,8 +24,8 @@ from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.estimate import ModelFacts
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
-from mpctl.watch.assessment import Signal
-from mpctl.watch.decision import WatchAct
+from mpctl.watch.assessment import Assessment, Signal
+from mpctl.watch.decision import CHANGES, Rung, WatchAct
 from mpctl.watch.reference import Reference
 from mpctl.watch.watch_policy import WatchPolicy
 
@@ -736,3 +737,60 @@ def test_one_judgement_repeats_a_reading_that_failed(monkeypatch, failing):
     (watched,) = loop.Watch(None, session.console, WatchRequest()).once()
     assert watched.assessment.signal is Signal.HEALTHY
     assert len(calls) == 2 + failing
+
+
+def test_a_finding_of_one_revision_is_not_acted_on_once_another_one_serves(monkeypatch):
+    """Somebody restored another revision between two readings of the ledger."""
+    session = promoted()
+    watcher, _ = watch(session, policy=replace(ACTS, confirm_s=0.0))
+    rounds(watcher, 3)
+    (watched,) = watcher.watched.values()
+    watched.assessment = Assessment(Signal.WORSE_DRAFT, "few drafts are accepted", pays=False)
+    watched.start_confirmation(0.0)
+    other = replace(
+        watched.facts, live=Rung(7, "suffix", "suffix"), rungs=(Rung(1, "none", "none"),)
+    )
+    monkeypatch.setattr(watcher.readers, "read_anew", lambda *_: other)
+    assert watcher._decide_on_current_ledger(watched).act not in CHANGES
+    assert watched.finding is None
+
+
+def test_a_spec_that_the_gate_refuses_again_is_not_reported_as_re_armed():
+    session = promoted(seconds=0.3)
+    policy = WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0, re_arm=True)
+    watcher, events = watch(session, policy=policy)
+    rounds(watcher, 2)
+    session.engine.share = BAD
+    rounds(watcher, 1)
+    session.engine.share, session.engine.speculates = GOOD, False
+    rounds(watcher, 50)
+    assert session.memory.operations()[-1].ending is not Ending.PROMOTED
+    assert "ReArmed" not in reasons(events)
+    (event,) = [event for event in events if event.reason == "NotReArmed"]
+    assert event.revert == ""
+
+
+def test_a_spec_is_tried_again_with_what_its_promotion_accepted():
+    accepting = replace(
+        ASKED, speculation=replace(ASKED.speculation, accepted=("users-load",)), fidelity="quick"
+    )
+    session = MemorySession()
+    assert rollout.run(session, accepting).operation.ending is Ending.PROMOTED
+    why = RollbackRequest(why="watch: WorseDraft: few drafts", by="watch")
+    rollback.run(session, why)
+    facts = read_facts(session, ACTS)
+    request = re_arm_request(session, ACTS, facts)
+    assert (request.speculation.accepted, request.fidelity) == (("users-load",), "quick")
+
+
+def test_a_restored_revision_is_compared_with_its_last_measurement():
+    session = MemorySession()
+    rollout.run(session, ASKED)
+    for _ in range(2):
+        rollback.run(session, RollbackRequest())
+        last = rollout.run(session, ASKED).operation
+    assert last.ending is Ending.PROMOTED
+    number = last.plan.goal.number
+    rollback.run(session, RollbackRequest())
+    rollback.run(session, RollbackRequest(to_revision=number))
+    assert read_facts(session, ACTS).reference.operation == last.id
