@@ -77,7 +77,7 @@ def read_traffic(text: str) -> Traffic:
         InputError: the file cannot be used, or the name or the share is invalid.
     """
     source, share = _share(text)
-    if not Path(source).exists() and (built_in := built_in_prompts(source)) is not None:
+    if not Path(source).is_file() and (built_in := built_in_prompts(source)) is not None:
         prompts, repeated = built_in
         return Traffic(source, prompts, share, repeated)
     name, path = _named(source)
@@ -137,7 +137,7 @@ def _files_of(texts: tuple[str, ...]) -> Iterator[str]:
         source, _ = _share(text)
         if text.startswith("@"):
             yield f"@{Path(text[1:]).absolute()}"
-        elif Path(source).exists() or built_in_prompts(source) is None:
+        elif Path(source).is_file() or built_in_prompts(source) is None:
             name, path = _named(source)
             if path != "-":
                 yield f"{name}={Path(path).absolute()}"
@@ -150,7 +150,7 @@ def _share(text: str) -> tuple[str, float]:
 
 def _named(source: str) -> tuple[str, str]:
     """A class's name and file; a file without a name gives it its own."""
-    named = None if Path(source).exists() else _NAMED.fullmatch(source)
+    named = None if Path(source).is_file() else _NAMED.fullmatch(source)
     if named:
         return _class_name(named["name"]), named["rest"]
     stem = "prompts" if source == "-" else Path(source).stem

@@ -122,9 +122,9 @@ def _best_method(
     _step(context, session.command("plan", "--spec", "all"))
     try:
         best: SpeculationRequest = choose(session, SpeculationRequest("auto"), concurrency)
-    except Refused:
+    except Refused as refused:
         context.terminal.note(
-            "no gain is predicted for any method; n-gram, which needs no draft, can be measured all the same"
+            f"{refused.message}; n-gram, which needs no draft, can be measured all the same"
         )
         return _PLAIN
     return best

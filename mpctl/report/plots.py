@@ -51,9 +51,7 @@ def write(figure: Figure, name: str, alternative: str) -> str:
     content = re.sub(
         r"<metadata>.*?</metadata>|<!--.*?-->|(?<=>)\s+(?=<)", "", content, flags=re.DOTALL
     )
-    content = re.sub(
-        r"-?\d+\.\d{3,}", lambda m: f"{float(m.group()):.2f}", content
-    )  # hundredths of a pixel
+    content = re.sub(r"<[^>]*>", lambda tag: _rounded(tag.group()), content)
     content = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", content)
     box = re.search(r'viewBox="([^"]*)"', head)
     assert box is not None, "matplotlib writes a viewBox"
@@ -63,6 +61,11 @@ def write(figure: Figure, name: str, alternative: str) -> str:
         f'<svg class="plot" role="img" aria-label="{label}" viewBox="{box.group(1)}" width="{width}" height="{height}" '
         f'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">{content.strip()}'
     )
+
+
+def _rounded(tag: str) -> str:
+    """The tag with its coordinates in hundredths of a pixel; labels between tags stay as they are."""
+    return re.sub(r"-?\d+\.\d{3,}", lambda number: f"{float(number.group()):.2f}", tag)
 
 
 def _style() -> Any:

@@ -180,6 +180,20 @@ def _undo(
     exact: bool,
 ) -> Decision:
     plan = unfinished.plan
+    digest = next((r.digest for r in revisions if r.number == to_revision), None)
+    if plan.kind is Kind.ROLLBACK:
+        # Its goal may also have another writer's changes, and then another number.
+        restored = plan.rollback.restored_revision or plan.goal.number
+        if to_revision not in (None, restored):
+            raise Conflict(
+                f"{unfinished.id} to revision {restored} is unfinished",
+                hint=f"finish it first: {live.command('rollback')}",
+            )
+    elif to_revision is not None and digest != plan.baseline.digest:
+        raise Conflict(
+            f"{unfinished.id} is unfinished; it starts from another revision than {to_revision}",
+            hint=f"undo it first: {live.command('rollback')}",
+        )
     if exact and Manifest.of(live.text) not in (plan.baseline, plan.goal):
         forced = replacing_rollback(
             unfinished, why=f"{unfinished.id} undone by hand over a foreign change"
@@ -188,18 +202,7 @@ def _undo(
             Act.OPEN, plan=replace(forced, baseline=Manifest.of(live.text), overwrites=True)
         )
     if plan.kind is Kind.ROLLBACK:
-        if to_revision not in (None, plan.goal.number):
-            raise Conflict(
-                f"{unfinished.id} to revision {plan.goal.number} is unfinished",
-                hint=f"finish it first: {live.command('rollback')}",
-            )
         return Decision(Act.RESUME, operation=unfinished)
-    digest = next((r.digest for r in revisions if r.number == to_revision), None)
-    if to_revision is not None and digest != plan.baseline.digest:
-        raise Conflict(
-            f"{unfinished.id} is unfinished; it starts from another revision than {to_revision}",
-            hint=f"undo it first: {live.command('rollback')}",
-        )
     return Decision(Act.OPEN, plan=unfinished.undo_plan(why=f"{unfinished.id} undone by hand"))
 
 

@@ -63,7 +63,11 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
     """Number the operation, end a retirement that was interrupted, record both manifests, and write the first entry."""
     taken = journal.operations()
     number = len(taken) + 1
-    while context.store.load(f"{plan.kind.value}-{number}", f"conditions-{BASELINE}") is not None:
+    ids = {other.id for other in taken}
+    while (
+        f"{plan.kind.value}-{number}" in ids
+        or context.store.load(f"{plan.kind.value}-{number}", f"conditions-{BASELINE}") is not None
+    ):
         number += 1  # the ledger has lost it; its measurements must not be judged again
     operation_id = f"{plan.kind.value}-{number}"
     for other in taken:

@@ -200,7 +200,9 @@ def _acceptance(run: Run, method: str) -> Acceptance | None:
     cells = [cell for cell in run.cells if cell.rate is None]
     least = min((cell.concurrency for cell in cells), default=None)
     windows = tuple(
-        b.window for b in run.blocks if b.arm == CANDIDATE and b.cell.concurrency == least
+        b.window
+        for b in run.blocks
+        if b.arm == CANDIDATE and b.cell.rate is None and b.cell.concurrency == least
     )
     return acceptance_in(Window.total(windows), method) if windows else None
 

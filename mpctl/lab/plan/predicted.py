@@ -78,7 +78,8 @@ def read_record(session: Session) -> PredictionRecord:
             continue
         answers = {row["concurrency"]: row for row in prediction["answers"]}
         ending = operation.ending.value if operation.ending else "unfinished"
-        for cell in source.judge()[0].cells:
+        # A prediction is of requests in flight; at a rate their number is not given.
+        for cell in (each for each in source.judge()[0].cells if each.cell.rate is None):
             answer = answers.get(float(cell.cell.concurrency))
             for name, key, interval in (
                 ("throughput", "throughputRatio", cell.throughput_ratio),

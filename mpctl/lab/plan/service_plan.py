@@ -46,7 +46,8 @@ _PROCESSORS = ("cpu", "xeon", "epyc", "ryzen", "core(tm)", "neoverse", "processo
 _RANKS = ("pipeline-parallel-size", "data-parallel-size", "prefill-context-parallel-size")
 # Flags that the fit does not know: they spread a target over other GPUs or to the host's memory, or every published
 # engine runs without them, which replays CUDA graphs.
-_SPREADS = (*_RANKS, "decode-context-parallel-size", "enable-expert-parallel", "cpu-offload-gb")
+_OFFLOAD = "cpu-offload-gb"
+_SPREADS = (*_RANKS, "decode-context-parallel-size", "enable-expert-parallel", _OFFLOAD)
 _EAGER = "enforce-eager"
 _NO_SHAPE = "give its dimensions: MPCTL_TARGET_LISTING=FILE (docs/how-to/drafts.md), or ask with --cell FILE"
 
@@ -170,13 +171,16 @@ def predict_rollout(
 def choose_best(
     session: Session, speculation: SpeculationRequest, concurrency: tuple[int, ...]
 ) -> SpeculationRequest:
-    """Show and return the change with the plan's best method and K at the highest concurrency, for ``--spec auto``.
+    """Show and return the change with the plan's best method that gains at the highest concurrency, with its K, for
+    ``--spec auto``.
 
     Raises:
         Refused: no method has a figure and passes the preflight, or none is predicted to gain.
     """
     plan = run(session, PlanRequest(("all",), replace(speculation, method=""), concurrency or (1,)))
-    best = plan.best
+    runnable = (method for method in plan.methods if not method.refused and method.last is not None)
+    gaining = (m for m in runnable if m.last and m.last.entry.prediction.throughput.value > 1)
+    best = next(gaining, plan.best)
     if best is None or best.last is None or best.change is None:
         reasons = "; ".join(
             f"{method.method}: {method.refusal.reason}" for method in plan.methods if method.refusal
@@ -204,6 +208,8 @@ def choose_best(
 def _sized(target: UnchangedService, flag: str) -> int:
     """The number that a flag of the engine has; 1 without the flag, 0 where it has another value or none."""
     value = target.service.whole_command.get(flag)
+    if flag == _OFFLOAD:  # GiB, of which any spreads the weights
+        return 0 if value and value.strip("0.") else 1
     if value is None:
         return int(not target.service.whole_command.has(flag))
     return max(int(value), 1) if value.isdecimal() else 0
@@ -253,7 +259,10 @@ class Planner:
                     hint=f"known: {', '.join(gpus())}; another one: describe it in a file for --cell",
                 )
             return gpu or _PROCESSOR
-        for device in (*devices, self._source.gpu()):
+        for device in (
+            self._source.gpu(),
+            *reversed(devices),
+        ):  # where it runs now, then the newest
             gpu = find_gpu(device)
             if gpu is not None:
                 return gpu

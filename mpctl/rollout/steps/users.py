@@ -178,7 +178,8 @@ def _on_users(
     except HarmStop as stop:
         context.router.unshift(route_of(operation))
         context.progress.note(f"users are spared the candidate: {stop.message}")
-        stopped = replace(earlier, planned=LOOKS, stopped=stop.message)
+        measured = records.traffic() or earlier
+        stopped = replace(measured, planned=LOOKS, stopped=stop.message)
         records.keep_traffic(stopped)
         return stopped
 

@@ -275,3 +275,10 @@ def test_a_dry_run_of_an_unfinished_rollout_shows_what_it_would_continue():
     shown = rollout.run(session, replace(bakes, dry_run=DryRun.CLIENT)).preview
     assert "watched for 90 s" in shown.explanation
     assert '"ngram"' in shown.diff
+
+
+def test_a_rollback_to_another_revision_over_an_unfinished_one_is_a_conflict_with_exact_too():
+    session = crashed_at("before promote")
+    session.memory.disk.text = MANIFEST.replace("8192", "4096")  # another writer's
+    with pytest.raises(Conflict, match="starts from another revision than 9"):
+        rollback.run(session, RollbackRequest(to_revision=9, exact=True))

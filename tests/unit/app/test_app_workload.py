@@ -194,3 +194,9 @@ def test_warm_is_the_built_in_conversations_or_those_of_a_file(prompts):
         asked("--prompts", file, warm=True)
     assert caught.value.field == "MPCTL_WARM"
     assert "--prompts conversations" in caught.value.hint
+
+
+def test_a_folder_does_not_hide_the_built_in_set_of_its_name(tmp_path, monkeypatch):
+    (tmp_path / "edits").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert read_traffic("edits").count > 8

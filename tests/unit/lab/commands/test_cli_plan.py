@@ -954,3 +954,13 @@ def test_of_two_hundred_generated_slips_none_is_taken_and_none_is_a_crash(cli):
 
 def test_the_classes_of_the_option_are_those_of_the_payoff_model():
     assert set(requests.TRAFFIC_CLASSES) == set(TRAFFIC)
+
+
+@pytest.mark.parametrize(
+    ("gib", "offloads"), [("0", False), ("0.0", False), ("1", True), ("0.5", True)]
+)
+def test_any_gib_on_the_host_is_offloading(cli, gib, offloads):
+    text = MANIFEST + f"      - --cpu-offload-gb={gib}\n"
+    (cli.directory / "service.yaml").write_text(text, encoding="utf-8")
+    ran = cli("plan", "-f", "service.yaml", "--spec", "ngram", "--gpu", "H100", "--traffic", "code")
+    assert ("--cpu-offload-gb" in ran.out) is offloads
