@@ -129,8 +129,8 @@ class RecentReads:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """Answer from what was just read, and read everything else once."""
-        now, kept = time.monotonic(), self._kept.items()
-        self._kept = {key: read for key, read in list(kept) if now - read[0] < _RECENT_S}
+        now, answers = time.monotonic(), self._kept.items()
+        self._kept = {key: read for key, read in list(answers) if now - read[0] < _RECENT_S}
         self.is_held = True
         try:
             yield
