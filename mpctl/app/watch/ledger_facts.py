@@ -117,11 +117,10 @@ def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
     if replaced is None or not _speculates(replaced):
         return facts
     promotion = _promotion(every, last.plan.baseline.digest)
+    # Wrong answers are tried again by a person alone.
     return replace(
         facts,
-        replaced_spec=None
-        if wrong
-        else replaced,  # wrong answers are tried again by a person alone
+        replaced_spec=None if wrong else replaced,
         fell_back=_fallback(session, last, replaced),
         promotion=promotion,
     )

@@ -178,8 +178,11 @@ def choose_best(
         Refused: no method has a figure and passes the preflight, or none is predicted to gain.
     """
     plan = run(session, PlanRequest(("all",), replace(speculation, method=""), concurrency or (1,)))
-    runnable = (method for method in plan.methods if not method.refused and method.last is not None)
-    gaining = (m for m in runnable if m.last and m.last.entry.prediction.throughput.value > 1)
+    gaining = (
+        method
+        for method in plan.methods
+        if not method.refused and method.last and method.last.entry.prediction.throughput.value > 1
+    )
     best = next(gaining, plan.best)
     if best is None or best.last is None or best.change is None:
         reasons = "; ".join(
@@ -259,10 +262,8 @@ class Planner:
                     hint=f"known: {', '.join(gpus())}; another one: describe it in a file for --cell",
                 )
             return gpu or _PROCESSOR
-        for device in (
-            self._source.gpu(),
-            *reversed(devices),
-        ):  # where it runs now, then the newest
+        # Where it runs now, then where it was measured last.
+        for device in (self._source.gpu(), *reversed(devices)):
             gpu = find_gpu(device)
             if gpu is not None:
                 return gpu
