@@ -6,6 +6,7 @@ A figure that was not measured is ``?``, never zero; a figure that rounds to zer
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 from mpctl.stats.confidence import Interval
 
@@ -13,9 +14,14 @@ UNKNOWN = "?"
 _IN_SECONDS = 120.0  # and more are shown in minutes
 
 
+def is_known(value: float | None) -> TypeGuard[float]:
+    """Return whether a figure was measured."""
+    return value is not None and math.isfinite(value)
+
+
 def number(value: float | None, digits: int = 2) -> str:
     """Return the number with separated thousands and ``digits`` after the point."""
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
     return f"{_unsigned_zero(value, digits):,.{digits}f}"
 
@@ -23,6 +29,11 @@ def number(value: float | None, digits: int = 2) -> str:
 def count(value: float | None) -> str:
     """Return a whole number with separated thousands."""
     return number(value, 0)
+
+
+def plural(number: int, noun: str) -> str:
+    """Return ``1 pod`` or ``3 pods``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def part_of(part: float, whole: float) -> str:
@@ -38,14 +49,14 @@ def ratio(value: float | None) -> str:
 
 def share(value: float | None, digits: int = 1) -> str:
     """Return a share of 0..1 as ``95.9%``."""
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
     return f"{_unsigned_zero(value, digits + 2):,.{digits}%}"
 
 
 def milliseconds(value: float | None) -> str:
     """Return a time with three significant digits: ``1.23 ms``, ``123 ms``; in seconds from ten seconds on."""
-    if value is None or not math.isfinite(value):
+    if not is_known(value):
         return UNKNOWN
     if abs(value) >= 10_000:
         return f"{value / 1000:,.1f} s"
@@ -61,7 +72,7 @@ def difference_ms(value: float | None) -> str:
 
 def duration(seconds: float | None) -> str:
     """Return seconds, minutes or hours, the largest unit of which there is at least one."""
-    if seconds is None or not math.isfinite(seconds):
+    if not is_known(seconds):
         return UNKNOWN
     for size, name in ((3600.0, "h"), (60.0, "min")):
         if seconds >= size:
@@ -90,13 +101,13 @@ def in_unit(value: float | None, unit: str) -> str:
         case "tokens":
             return number(value)
         case _:
-            whole = value is not None and math.isfinite(value) and value == int(value)
+            whole = is_known(value) and value == int(value)
             return number(value, 0 if whole else 2)
 
 
 def limit(value: float | None, unit: str) -> str:
     """Return a limit of the policy; a share has no digits after the point that are not needed."""
-    if unit == "share" and value is not None and math.isfinite(value):
+    if unit == "share" and is_known(value):
         return f"{100 * value:.4g}%"
     return in_unit(value, unit)
 

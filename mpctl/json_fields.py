@@ -50,3 +50,8 @@ def annotations_of(item: JsonView) -> dict[str, str]:
 def owners_of(item: JsonView) -> Sequence[Any]:
     """The owner references of an object of Kubernetes."""
     return list_at(item, "metadata", "ownerReferences")
+
+
+def words_of(container: JsonView) -> str:
+    """Command and arguments of a container, as one text."""
+    return " ".join(str(word) for key in ("command", "args") for word in container.get(key) or ())

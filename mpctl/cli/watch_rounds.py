@@ -75,7 +75,7 @@ def _scope(services: int, interval_s: float) -> str:
     """The services that are watched, in words."""
     if not services:
         return "no service is up yet; each event will be a line, until Ctrl-C"
-    subject = "1 service" if services == 1 else f"{services} services"
+    subject = formatting.plural(services, "service")
     return f"watching {subject} every {formatting.duration(interval_s)}; each event is a line, until Ctrl-C"
 
 

@@ -18,6 +18,7 @@ from mpctl.doctor.state import (
     title,
 )
 from mpctl.doctor.workloads import workloads
+from mpctl.formatting import plural
 from mpctl.json_fields import list_at, mapping_at, value_at
 from mpctl.json_types import Json
 
@@ -69,9 +70,7 @@ def _missing(facts: ClusterFacts) -> Iterator[Symptom]:
         )
         return
     counts = Counter(workload.kind for workload in workloads(facts))
-    listed = ", ".join(
-        f"{number} {kind}{'' if number == 1 else 's'}" for kind, number in sorted(counts.items())
-    )
+    listed = ", ".join(plural(number, kind) for kind, number in sorted(counts.items()))
     yield Symptom(
         "kserve-missing",
         "note",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 
+from mpctl.formatting import plural
 from mpctl.json_fields import list_at, mapping_at, name_of
 from mpctl.json_types import JsonView
 
@@ -55,11 +56,7 @@ def exceeded_quotas(
             for container in dict.fromkeys(c for pod in counted for c in _unnamed(pod, key))
         ]
         if short:
-            what = (
-                f"{len(pods)} more {'pod' if len(pods) == 1 else 'pods'}"
-                if pods
-                else "more objects"
-            )
+            what = plural(len(pods), "more pod") if pods else "more objects"
             yield f"ResourceQuota {name_of(quota)} has no room for {what}: {', '.join(short)}"
 
 
@@ -68,8 +65,7 @@ def exceeded_limits(ranges: Sequence[JsonView], pods: Sequence[JsonView]) -> Ite
     violations: dict[str, None] = {}
     for pod in (_with_defaults(pod, ranges) for pod in pods):
         containers = [
-            (f"container {c['name']}", mapping_at(c, "resources"))
-            for c in list_at(pod, "containers")
+            (f"container {c['name']}", mapping_at(c, "resources")) for c in _containers(pod)
         ]
         sums = {field: _total(pod, field) for field in ("requests", "limits")}
         for limit_range in ranges:
@@ -85,10 +81,12 @@ def exceeded_limits(ranges: Sequence[JsonView], pods: Sequence[JsonView]) -> Ite
 
 def _beyond(item: JsonView, resources: JsonView) -> Iterator[str]:
     for bound, field, sign in (("max", "limits", 1), ("min", "requests", -1)):
-        for name, limit in (item.get(bound) or {}).items():
-            value = (resources.get(field) or {}).get(name)
-            if value is not None and sign * (amount(value) - amount(limit)) > 0:
-                yield f"{field}.{name} {_text(name, amount(value))}, {bound} {_text(name, amount(limit))}"
+        for name, limit in mapping_at(item, bound).items():
+            value, most = mapping_at(resources, field).get(name), _text(name, amount(limit))
+            if value is None:
+                yield f"no {field}.{name}, {bound} {most}"
+            elif sign * (amount(value) - amount(limit)) > 0:
+                yield f"{field}.{name} {_text(name, amount(value))}, {bound} {most}"
 
 
 def _with_defaults(pod: JsonView, ranges: Sequence[JsonView]) -> JsonView:
@@ -163,10 +161,7 @@ def total(parts: Iterable[Amounts]) -> Amounts:
 
 
 def _of(owner: JsonView, field: str) -> Amounts:
-    return {
-        name: amount(value)
-        for name, value in (mapping_at(owner, "resources").get(field) or {}).items()
-    }
+    return {name: amount(value) for name, value in mapping_at(owner, "resources", field).items()}
 
 
 def _unnamed(pod: JsonView, key: str) -> Iterator[str]:
@@ -175,9 +170,14 @@ def _unnamed(pod: JsonView, key: str) -> Iterator[str]:
     if name not in _REQUIRED or field not in ("", "requests", "limits"):
         return
     field = field or "requests"
-    for container in list_at(pod, "containers"):
+    for container in _containers(pod):
         if name not in _of(container, field) and name not in _of(pod, field):
             yield str(container.get("name"))
+
+
+def _containers(pod: JsonView) -> list[JsonView]:
+    """The containers of a pod and those that run before them: admission asks the same of both."""
+    return [*list_at(pod, "containers"), *list_at(pod, "initContainers")]
 
 
 def _scopes(quota: JsonView) -> Iterator[tuple[str, str, Sequence[str]]]:
@@ -202,9 +202,7 @@ def _in_scope(pod: JsonView, scope: tuple[str, str, Sequence[str]]) -> bool:
         return present.get(operator, False)
     ends = pod.get("activeDeadlineSeconds") is not None
     best_effort = not any(
-        _of(c, field)
-        for c in (*list_at(pod, "containers"), pod)
-        for field in ("requests", "limits")
+        _of(c, field) for c in (*_containers(pod), pod) for field in ("requests", "limits")
     )
     return {
         "Terminating": ends,

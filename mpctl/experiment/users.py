@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.experiment.workload import prompts_for
+from mpctl.formatting import plural
 from mpctl.records import Record
 from mpctl.stats.numerics import special
 
@@ -103,7 +104,7 @@ class UserLoad:
                 if self.pod_gap > NOTED_POD_GAP  # by more than pods of one manifest usually do
                 else ""
             )
-            pods = "1 pod" if self.pods == 1 else f"{self.pods} pods"
+            pods = plural(self.pods, "pod")
             return f"users send {self.requests_per_s:.2g} requests/s to {pods}{gap}"
         bound = (
             f"no user was seen in {self.window_s:.0f} s: "

@@ -73,7 +73,7 @@ class TrafficFigures:
         parts = [f"{name} {in_words(interval)}" for name, interval in named if interval is not None]
         counted = (
             f"{formatting.count(self.candidate_requests)} requests on the candidate, "
-            f"{formatting.count(self.baseline_requests)} on {self.pods} baseline pod{'' if self.pods == 1 else 's'}, "
+            f"{formatting.count(self.baseline_requests)} on {formatting.plural(self.pods, 'baseline pod')}, "
             f"in {self.windows} of at most {self.planned} windows"
         )
         return f"{', '.join(parts)}: {counted}" if parts else f"no window is full yet: {counted}"

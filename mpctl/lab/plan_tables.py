@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from mpctl.formatting import plural
 from mpctl.json_types import JsonView
 
 Record = JsonView
@@ -215,7 +216,7 @@ def run_lines(method: Record) -> Iterator[str]:
         yield f"memory: KV pool {before} tokens without the draft, {after} with it (by {pool['basis']})"
     needs = method.get("needs")
     if needs:
-        gpus = "1 GPU" if needs["gpus"] == 1 else f"{needs['gpus']} GPUs"
+        gpus = plural(needs["gpus"], "GPU")
         yield f"the rollout needs: {gpus} more; {needs['staging']}; " + "; ".join(needs["notes"])
     refused = method.get("refused")
     if refused:

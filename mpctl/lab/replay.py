@@ -130,9 +130,6 @@ class Proposer(Protocol):
     def propose(self) -> Tokens:
         """The next tokens; empty where nothing matches."""
 
-    def end(self) -> None:
-        """End the request."""
-
 
 @dataclass(frozen=True)
 class Counts:
@@ -193,7 +190,6 @@ def replay(conversations: Iterable[Conversation], proposer: Proposer, k: int) ->
             step = conversation.answer[done : done + agreed + 1]
             proposer.extend(step)
             done += len(step)
-        proposer.end()
     return Counts(requests, generated, drafts, drafted, accepted, tuple(positions))
 
 
@@ -242,13 +238,9 @@ class PromptLookup:
                 return self._tokens[place : place + max(k, 0)]
         return []
 
-    def end(self) -> None:
-        """Do nothing: no state outlives a request."""
 
-
-_MOST_PLACES = (
-    64  # of an ending that are followed: the first ones; more change no choice in practice
-)
+_MOST_PLACES = 64  # of an ending that are followed: the last ones
+_INDEXED = 4  # tokens of an ending by which places are found; longer endings are compared
 
 
 _LEAST_PROBABILITY = 0.1  # of a continuation that is followed; the library's default
@@ -285,15 +277,14 @@ class SuffixLookup:
         other, other_score = self._speculate(self._earlier, context)
         return proposal if own_score >= other_score else other
 
-    def end(self) -> None:
-        """The answer stays in the shared tree."""
-
     def _speculate(self, index: _Index, context: list[int]) -> tuple[list[int], float]:
         best: list[int] = []
         best_score = 0.0
-        places = index.places(context[-1]) if context else []
+        places: list[tuple[list[int], int]] = []
         for size in range(1, len(context)):
-            if size > 1:
+            if size <= _INDEXED:
+                places = index.places(context[-size:])
+            else:
                 token = context[-size]
                 places = [
                     (text, end)
@@ -333,11 +324,11 @@ class SuffixLookup:
 
 
 class _Index:
-    """Texts, and where each token occurred in them."""
+    """Texts, and where each ending of a few tokens occurred in them."""
 
     def __init__(self) -> None:
         self._text: list[int] = []
-        self._places: dict[int, list[tuple[list[int], int]]] = defaultdict(list)
+        self._places: dict[tuple[int, ...], list[tuple[list[int], int]]] = defaultdict(list)
 
     def open(self) -> None:
         """Begin another text."""
@@ -346,9 +337,11 @@ class _Index:
     def append(self, tokens: Tokens) -> None:
         for token in tokens:
             self._text.append(token)
-            self._places[token].append((self._text, len(self._text)))
+            place, ending = (self._text, len(self._text)), tuple(self._text[-_INDEXED:])
+            for first in range(len(ending)):
+                self._places[ending[first:]].append(place)
 
-    def places(self, token: int) -> list[tuple[list[int], int]]:
+    def places(self, ending: Tokens) -> list[tuple[list[int], int]]:
         """Texts with the position behind each occurrence that something follows."""
-        places = self._places.get(token, [])
+        places = self._places.get(tuple(ending), [])
         return [place for place in places[-_MOST_PLACES:] if place[1] < len(place[0])]

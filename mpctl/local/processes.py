@@ -86,7 +86,8 @@ def stop_group(process: Process | None, *, grace_s: float = 10.0) -> None:
     """
     if process is None:
         return
-    members = _group(process.pid)
+    # The engine processes of the group: processes that reuse its number do not carry mpctl's tag.
+    members = [member for member, group, _ in _engine_processes() if group == process.pid]
     segments = {segment for member in members for segment in _segments(member)}
     leader = alive(process)
     if leader is not None:
@@ -133,11 +134,6 @@ def marks_of(pid: int) -> dict[str, str]:
         for name, _, value in (entry.partition("=") for entry in block.split("\0"))
         if name and value
     }
-
-
-def _group(group: int) -> list[psutil.Process]:
-    """Return the engine processes of a group; processes that reuse its number do not carry mpctl's tag."""
-    return [process for process, own_group, _ in _engine_processes() if own_group == group]
 
 
 def _engine_processes() -> Iterator[tuple[psutil.Process, int, dict[str, str]]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -94,36 +93,29 @@ def build_report(
 
 def _cell(run: Run, comparison: Comparison, judged: CellVerdict) -> CellReport:
     blocks = run.of_cell(comparison.cell)
+    arms = _arms(run, comparison)
     return CellReport(
         comparison=comparison,
         verdict=judged,
         share=judged.share if run.shares else None,
-        curves={
-            arm: _curves([b for b in blocks if b.arm == arm], _timed(run, comparison, arm))
-            for arm in _ARMS
+        curves={  # of the times that the load client could measure
+            arm: _curves(
+                [b for b in blocks if b.arm == arm],
+                ("e2e",) if client_unfit(summary, argv) else METRICS,
+            )
+            for arm, (summary, argv) in arms.items()
         },
         tails={
-            arm: {
-                name: tail_of(_arm(comparison, arm), name, run.calibration, _argv(run, arm))
-                for name in METRICS
-            }
-            for arm in _ARMS
+            arm: {name: tail_of(summary, name, run.calibration, argv) for name in METRICS}
+            for arm, (summary, argv) in arms.items()
         },
         decomposition=Decomposition.of(comparison),
     )
 
 
-def _arm(comparison: Comparison, arm: str) -> ArmSummary:
-    return comparison.baseline if arm == BASELINE else comparison.candidate
-
-
-def _argv(run: Run, arm: str) -> tuple[str, ...]:
-    return run.arms.get(arm, _UNKNOWN).argv
-
-
-def _timed(run: Run, comparison: Comparison, arm: str) -> tuple[str, ...]:
-    """The times that the load client could measure."""
-    return ("e2e",) if client_unfit(_arm(comparison, arm), _argv(run, arm)) else METRICS
+def _arms(run: Run, comparison: Comparison) -> dict[str, tuple[ArmSummary, tuple[str, ...]]]:
+    """The summary and the engine's arguments of each arm."""
+    return {arm: (getattr(comparison, arm), run.arms.get(arm, _UNKNOWN).argv) for arm in _ARMS}
 
 
 def _curves(blocks: Sequence[Block], metrics: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -134,7 +126,7 @@ def _curves(blocks: Sequence[Block], metrics: Sequence[str]) -> dict[str, tuple[
 
 
 def _quantiles(values: Sequence[float | None]) -> tuple[float, ...]:
-    present = [v for v in values if v is not None and math.isfinite(v)]
+    present = [v for v in values if formatting.is_known(v)]
     if not present:
         return ()
     return tuple(float(f"{v:.5g}") for v in np.percentile(present, range(101)))
@@ -207,8 +199,8 @@ def _notes(run: Run, analysis: Analysis) -> Iterator[str]:
                 f"--concurrency {users} judges the candidate at the users' load"
             )
     for comparison in analysis.cells:
-        for arm in _ARMS:
-            if why := client_unfit(_arm(comparison, arm), _argv(run, arm)):
+        for arm, (summary, argv) in _arms(run, comparison).items():
+            if why := client_unfit(summary, argv):
                 yield (
                     f"{comparison.cell.label}, {arm}: TTFT and TPOT of single requests are not measurable by this "
                     f"client: {why}. Their means and p99 are the engine's own; whole answers are timed correctly"

@@ -55,7 +55,7 @@ def html_report(report: Report) -> str:
         style=Markup(files.joinpath("style.css").read_text(encoding="utf-8")),
         plots=_plots(report),
         pair=_pair,
-        tiles=_tiles(report, main),
+        tiles=_tiles(main),
         tile_cell=main.label if main else "",
         shares=any(c.share is not None for c in report.cells),
         conditions=condition_rows(report),
@@ -105,7 +105,7 @@ def _pair(baseline: str, candidate: str) -> Markup:
     ).format(baseline, candidate)
 
 
-def _tiles(report: Report, cell: CellReport | None) -> Sequence[dict[str, str]]:
+def _tiles(cell: CellReport | None) -> Sequence[dict[str, str]]:
     """The few figures to see first; with several cells, those of the one with the largest share."""
     tiles = []
     if cell is not None:

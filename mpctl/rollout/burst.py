@@ -42,17 +42,14 @@ def send_bursts(engines: ArmEngines, arms: tuple[str, ...]) -> None:
         (variants, 1) if variants else (1,)
     ):  # variants share the requests, then each sends the rest
         for kind in workload.traffic:
-            prompts = _in_drawn_order(workload.spare_prompts_of(kind), records.id)
+            spare = workload.spare_prompts_of(kind)
+            # A file is often sorted, and a draft predicts some kinds better: in the order of the file that looks like
+            # an arm that warms up.
+            prompts = random.Random(records.id).sample(spare, len(spare))
             while prompts and (count := _missing_requests(records, arms, kind, parts)) > 0:
                 _send(engines, arms, kind, prompts, count)
                 if len(arms) == 1 or parts > 1:
                     break
-
-
-def _in_drawn_order(prompts: Sequence[Prompt], measurement: str) -> list[Prompt]:
-    """The prompts of a file are often sorted, and a draft predicts some kinds better: in the order of the file that
-    looks like an arm that warms up."""
-    return random.Random(measurement).sample(prompts, len(prompts))
 
 
 def _missing_requests(

@@ -368,12 +368,16 @@ def abandon(context: Context, *, why: str) -> tuple[Operation, ...]:
     unfinished = [op for op in journal.operations() if op.ending is None]
     changes = [op for op in unfinished if op.plan.kind is not Kind.REFRESH]
     if changes:
-        try:
-            first = journal.read(changes[0].id)
-        except MpctlError as error:
-            context.progress.note(f"{error.message}; the update strategy is left as it is")
-            first = changes[0]
-        leave_service(context, first, changes[-1].scaling)
+        leave_service(context, [_with_texts(context, journal, op) for op in changes])
     for operation in reversed(unfinished):  # a rollback before what it undoes
         journal.close(operation.id, Ending.ABANDONED, why)
     return tuple(journal.operation(op.id) for op in unfinished)
+
+
+def _with_texts(context: Context, journal: Journal, operation: Operation) -> Operation:
+    """Return an operation with the manifests of its plan, where their revisions can be read."""
+    try:
+        return journal.read(operation.id)
+    except MpctlError as error:
+        context.progress.note(f"{error.message}; the update strategy is left as it is")
+        return operation

@@ -120,7 +120,8 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
         to_each = " to each arm" if len(arms.names) > 1 else ""
         console.note(f"{run_id}: {describe_workload(workload)}{to_each}")
         with arms.running():
-            ended = _measurement_of(records, arms, console).measure(arms.names)
+            engines = ArmEngines(records, arms.meter, console, arms.engine_of)
+            ended = Measurement(engines, compares=CANDIDATE in arms.names).measure(arms.names)
         run = records.as_chosen().run()
         write_run(file, run)
         analysis, verdict = judge_run(run, policy, rounds=ended.rounds)
@@ -168,13 +169,6 @@ def _open_records(
     return MeasurementRecords(
         run_id, created, opened_by, workload, policy, store, earlier=earlier
     ).as_chosen()
-
-
-def _measurement_of(records: MeasurementRecords, arms: Arms, console: Console) -> Measurement:
-    """The measurement of one or two arms."""
-    return Measurement(
-        ArmEngines(records, arms.meter, console, arms.engine_of), compares=CANDIDATE in arms.names
-    )
 
 
 def _directory_of(home: Path, identity: str) -> Path:

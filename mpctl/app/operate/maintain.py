@@ -39,11 +39,8 @@ def abandon(session: Session) -> tuple[Operation, ...]:
     operation = unfinished_operation(entries)
     if operation is None:
         return ()
-    if (
-        session.platform.live_text() is not None
-        and (owner := session.ownership_warning(force=True)) is not None
-    ):
-        session.console.warn(owner)
+    if session.platform.live_text() is not None:
+        session.warn_of_owner(force=True)
     question = (
         f"{operation.id} of {session.title} ({operation.plan.spec_text}) ends here; "
         "the service stays as it is now"
@@ -122,8 +119,7 @@ def restart(session: Session, *, why: str = "", by: str = "") -> OperationOutcom
         Refused: there is no capacity for one more engine.
         Cancelled: the user declined or pressed Ctrl-C.
     """
-    if (owner := session.ownership_warning(force=True)) is not None:
-        session.console.warn(owner)
+    session.warn_of_owner(force=True)
     if _interrupted_restart(session) is None:
         for finding in (item for item in session.path_findings() if item.id == "requests-lost"):
             session.console.warn(f"{finding.reason}: {finding.todo}")

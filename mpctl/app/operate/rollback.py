@@ -47,8 +47,7 @@ def run(session: Session, request: RollbackRequest) -> OperationOutcome:
     if request.dry_run is not DryRun.NONE:
         preview = Preview(session.name, plan, session.platform.read().text, explanation)
         return OperationOutcome(session.name, session.namespace, session.title, preview=preview)
-    if (owner := session.ownership_warning(force=True)) is not None:
-        session.console.warn(owner)
+    session.warn_of_owner(force=True)
     if decision.act is Act.OPEN:
         session.console.confirm(f"{explanation}\nContinue ({session.place})?")
     with session.store.lease("rollback"), session.context() as context:

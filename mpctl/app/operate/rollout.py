@@ -49,8 +49,8 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     if decision.act is Act.ALREADY:
         return nothing_to_do
     opens = decision.act is Act.OPEN
-    if opens and (warning := session.ownership_warning(force=request.force)):
-        session.console.warn(warning)
+    if opens:
+        session.warn_of_owner(force=request.force)
     known.change.report(session.console)
     known.change.require_allowed()
     if opens:

@@ -254,13 +254,12 @@ class Session(Source, commands.OnService):
         """Describe the place of the service, for a confirmation."""
         return "this machine"
 
-    def ownership_warning(self, *, force: bool) -> str | None:
-        """A warning when another writer manages the service's manifest and ``force`` overrides that, else None.
+    def warn_of_owner(self, *, force: bool) -> None:
+        """Warn when another writer manages the service's manifest and ``force`` overrides that.
 
         Raises:
             Refused: another writer does; the hint says how to make the change there.
         """
-        return None
 
     def text(self) -> str:
         """The live manifest."""

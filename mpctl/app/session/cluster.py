@@ -213,9 +213,10 @@ class ClusterSession(Session):
             else max(READY_S, _START_FACTOR * measured)
         )
 
-    def ownership_warning(self, *, force: bool) -> str | None:
+    def warn_of_owner(self, *, force: bool) -> None:
         """Argo CD, Flux, Helm and the like leave traces on what they write."""
-        return require_unowned(self.platform.live.require(), force=force)
+        if warning := require_unowned(self.platform.live.require(), force=force):
+            self.console.warn(warning)
 
     def close(self) -> None:
         """End port-forwards."""

@@ -12,7 +12,6 @@ from mpctl.watch.assessment import Assessment, Signal, State
 from mpctl.watch.decision import ACTIONABLE, Situation, WatchAct, WatchDecision
 from mpctl.watch.reference import Profile
 from mpctl.watch.sentinel import Check, Guard, Sentinels
-from mpctl.watch.watch_policy import WatchPolicy
 
 _QUIET = frozenset({Signal.IDLE})  # between two windows with traffic nothing began or ended
 _UNJUDGED = frozenset(
@@ -95,7 +94,7 @@ class WatchedService:
         self.retry_at = now + min(_RETRY_S * 2.0**self.failures, RETRY_MOST_S)
         self.failures += 1
 
-    def situation(self, policy: WatchPolicy, now: float) -> Situation:
+    def situation(self, now: float) -> Situation:
         """Return what a decision about the service depends on."""
         facts = self.facts
         return Situation(

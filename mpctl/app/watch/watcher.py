@@ -317,7 +317,7 @@ class Watcher:
             decision = decide(
                 self.policy,
                 watched.assessment,
-                watched.situation(self.policy, self._now()),
+                watched.situation(self._now()),
                 fleet,
             )
             if decision.act not in CHANGES or not self._changed_meanwhile(watched):

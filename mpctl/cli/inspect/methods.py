@@ -15,6 +15,7 @@ from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns
 from mpctl.errors import InputError
+from mpctl.formatting import plural
 from mpctl.json_types import Json
 
 if TYPE_CHECKING:
@@ -186,9 +187,7 @@ def _note(context: CliContext, listed: DraftList, target: str | None, method: st
         of_method, of_target = f" for {method}" if method else "", f" of {target}" if target else ""
         terminal.note(f"no draft{of_method}{of_target} in the catalogue")
         return
-    terminal.note(
-        f"{number} draft{'' if number == 1 else 's'}; -o wide shows sources, notes and warnings"
-    )
+    terminal.note(f"{plural(number, 'draft')}; -o wide shows sources, notes and warnings")
     for draft in listed.drafts if target is not None else ():
         if draft.warn:
             terminal.warn(f"{draft.name}: {draft.warn}")

@@ -134,7 +134,7 @@ def timing(serving: Serving, drafting: Drafting, constants: Constants) -> Timing
         first = c["kt"] * (step + extra) + prefill_ms(s, c) * (1 + wave)
         decoding = clients * s.output * tpot / (s.output * tpot + first)
         batch = np.maximum(np.minimum(decoding, fit), np.minimum(most, 1.0))
-    knee = _knee(s, c, batch, memory)
+    knee = _knee(s, c, memory)
     host = 1 - _overlapped(memory, compute, c) / step
     return Timing(tpot, batch / tpot, batch, step, tokens / knee, np.asarray(full > _FULL), host)
 
@@ -224,7 +224,7 @@ def _draft_ms(s: Serving, d: Drafting, c: Constants, batch: Real, step_tokens: R
     return first + later + lookup + d.waits * c["sync"]
 
 
-def _knee(s: Serving, c: Constants, batch: Real, memory: Real) -> Real:
+def _knee(s: Serving, c: Constants, memory: Real) -> Real:
     """Tokens per step at which computing takes as long as reading."""
     return np.maximum(memory * c["ec"] * s.tflops * s.tensor_parallel / (2 * s.active_b), 1e-9)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from mpctl.json_fields import words_of
 from mpctl.json_types import JsonView
 
 CONTAINER = "kserve-container"
@@ -21,7 +22,7 @@ def port_of(container: JsonView) -> int:
     vLLM's 8000. With a certificate KServe's server listens on 8443 instead (KServe 0.21)."""
     if has_certificate(container):
         return 8443
-    words = " ".join(str(word) for key in ("command", "args") for word in container.get(key) or ())
+    words = words_of(container)
     for variable in container.get("env") or ():
         for spelling in ("$({})", "${{{}}}", "${}"):
             words = words.replace(spelling.format(variable.get("name")), str(variable.get("value")))

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpctl import commands
+from mpctl.json_fields import words_of
 from mpctl.json_types import Json, JsonView
 from mpctl.methods.preflight.preflight_rule import Finding
 from mpctl.methods.preflight.probes import start_finding
@@ -53,8 +54,7 @@ class PodEnd:
 
 def pod_end(pod: JsonView, container: JsonView) -> PodEnd:
     """Read the end of a pod from its template and the engine's container."""
-    words = " ".join(str(word) for key in ("command", "args") for word in container.get(key) or ())
-    limits_s = [float(seconds) for seconds in _SHUTDOWN.findall(words)]
+    limits_s = [float(seconds) for seconds in _SHUTDOWN.findall(words_of(container))]
     hook = (container.get("lifecycle") or {}).get("preStop")
     grace = pod.get("terminationGracePeriodSeconds")
     length, waits = _hook(hook) if hook else (None, False)

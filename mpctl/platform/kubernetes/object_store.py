@@ -164,7 +164,9 @@ class KubernetesStore:
         if missing := self.missing_entries(entries):
             raise Tampered(
                 f"{self._namespace}/{self._service}: {missing}",
-                hint=_accept(self._namespace, self._service, len(entries)),
+                hint="entries were deleted, or the Lease names one that never was; the API server's audit log names "
+                f"the user. Restore deleted entries from a backup, or continue with the {len(entries)} that are left: "
+                + commands.line("unlock", self._service, "--force", namespace=self._namespace),
             )
         if self._known is not None:
             self._known.entries = entries
@@ -383,11 +385,3 @@ def _parts(entries: tuple[Entry, ...]) -> Iterator[tuple[Json, ...]]:
     """Records of entries in the order and the number that one object may hold."""
     for start in range(0, len(entries), ENTRIES):
         yield tuple(entry.to_record() for entry in entries[start : start + ENTRIES])
-
-
-def _accept(namespace: str, service: str, remaining: int) -> str:
-    return (
-        "entries were deleted, or the Lease names one that never was; the API server's audit log names the user. "
-        f"Restore deleted entries from a backup, or continue with the {remaining} that are left: "
-        + commands.line("unlock", service, "--force", namespace=namespace)
-    )

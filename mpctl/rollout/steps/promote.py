@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.answer_sets import hot_prefix, sentinels_of
 from mpctl.experiment.answers import AnswerCheck
 from mpctl.experiment.workload import Workload
-from mpctl.json_types import Json
 from mpctl.manifest import redacted
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import NoResult, Operation, StepResult
@@ -146,17 +146,17 @@ def keep_baseline(context: Context, operation: Operation) -> RetentionResult:
     return RetentionResult(arm.id)
 
 
-def leave_service(context: Context, operation: Operation, scaling: Json | None) -> None:
-    """Leave the service as it is: record it, restore the route, stop the candidate, unpin the autoscaler.
-
-    ``scaling``: as the last operation that pinned it found it.
-    """
+def leave_service(context: Context, operations: Sequence[Operation]) -> None:
+    """Leave the service as it is: record it, restore the route as the first of the operations found it, stop the
+    candidate, unpin the autoscaler as the last one found it."""
+    operation = operations[0]
     plan = operation.plan
     text = context.platform.live_text()
     if text is not None:
-        for manifest in (plan.baseline, plan.goal):
-            if manifest.text:
-                context.platform.restore_strategy(Arm(manifest.text))
+        for other in reversed(operations):
+            for manifest in (other.plan.goal, other.plan.baseline):
+                if manifest.text:
+                    context.platform.restore_strategy(Arm(manifest.text))
         text = context.platform.read().text
     context.progress.step(
         "abandon", "leaving the service as it is" if text is not None else "the service is gone"
@@ -173,7 +173,7 @@ def leave_service(context: Context, operation: Operation, scaling: Json | None) 
         for line in context.router.unshift(plan.route):
             context.progress.note(line)
     context.engines.stop_all_except(Arm(plan.baseline.text if text is None else text))
-    if scaling is not None:
+    if (scaling := operations[-1].scaling) is not None:
         for line in context.scaler.unpin(scaling):
             context.progress.note(line)
 

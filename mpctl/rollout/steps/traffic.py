@@ -13,6 +13,7 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import Arm, ArmState, Phase
 from mpctl.rollout.steps.candidate import POLL_S
+from mpctl.rollout.steps.verify import grows, pinned_pods
 
 
 @dataclass(frozen=True)
@@ -154,13 +155,13 @@ def watch_arm(
         MpctlError: the arm does not do well, or ``check`` says so.
     """
     plan, (state, before) = operation.plan, start
-    name = "promoted" if promoted else "candidate"
+    name, pinned = ("promoted", pinned_pods(operation)) if promoted else ("candidate", 0)
     window, last = Window.between(before, before), before
     polls: list[Window] = []
     began = context.clock.now()
     while not until.is_over(passed := (context.clock.now() - began).total_seconds(), polls):
         context.clock.sleep(min(until.poll_s, until.remaining(passed)))
-        state, now = await_counters(context, plan.arm, state, name)
+        state, now = await_counters(context, plan.arm, state, name, pinned)
         check(now)
         try:
             window = Window.between(before, now)
@@ -177,11 +178,11 @@ def watch_arm(
 
 
 def await_counters(
-    context: Context, arm: Arm, before: ArmState | None, name: str
+    context: Context, arm: Arm, before: ArmState | None, name: str, pinned: int = 0
 ) -> tuple[ArmState, Counters]:
     """An arm and its counters, while it is healthy. An engine that cannot be reached from here, while its platform says
     it is ready, gets ``UNREACHED_S``: a forwarded connection that is lost says nothing of the arm. ``name``: baseline
-    or candidate.
+    or candidate. ``pinned``: so many ready pods are enough while an autoscaler adds more.
 
     Raises:
         MpctlError: it restarted, is not ready any more, or was not reached.
@@ -190,15 +191,15 @@ def await_counters(
     while True:
         state = context.engines.state(arm)
         restarted = before is not None and state.restarts > before.restarts
-        up = state.phase is Phase.READY or (state.phase is Phase.STARTING and state.pods_ready > 0)
-        if restarted or not up:
+        serves = state.phase is Phase.READY or grows(state, pinned)
+        if restarted or not (serves or (state.phase is Phase.STARTING and state.pods_ready)):
             why = "it restarted" if restarted else state.message or f"it is {state.phase.value}"
             hint = context.engines.describe_failure(arm)
             raise MpctlError(
                 f"the {name} became unhealthy under production traffic: {why}", hint=hint
             )
         why = state.message
-        if state.phase is Phase.READY and state.endpoint is not None:
+        if serves and state.endpoint is not None:
             try:
                 return state, context.meter.counters(state.endpoint)
             except CounterError as error:
@@ -264,7 +265,7 @@ def bake(context: Context, operation: Operation) -> BakeResult:
         f"'{context.command('rollback')}' restores the baseline"
     )
     ticks = _Ticks(context)
-    start = await_counters(context, plan.arm, None, "promoted")
+    start = await_counters(context, plan.arm, None, "promoted", pinned_pods(operation))
     window = watch_arm(
         context,
         operation,

@@ -45,7 +45,7 @@ def verify(context: Context, operation: Operation) -> VerificationResult:
             f"added by admission: {field}; every field that was written is as written"
         )
     state = _settled_state(context, operation)
-    growing = _grows(operation, state)
+    growing = grows(state, pinned_pods(operation))
     if (
         live.routed != Arm(live.text).id
         or not state.matches
@@ -67,13 +67,19 @@ def _settled_state(context: Context, operation: Operation) -> ArmState:
     began = context.clock.now()
     while True:
         state = context.engines.state(operation.plan.arm)
-        passing = state.phase is Phase.STARTING and not _grows(operation, state)
+        passing = state.phase is Phase.STARTING and not grows(state, pinned_pods(operation))
         if not passing or (context.clock.now() - began).total_seconds() > FOLLOW_S:
             return state
         context.clock.sleep(POLL_S)
 
 
-def _grows(operation: Operation, state: ArmState) -> bool:
-    """Return whether the arm waits only for pods that the unpinned autoscaler added: as many serve as were pinned."""
-    pinned = (operation.scaling or {}).get("replicas", 0) if "unpin" in operation.done else 0
-    return state.phase is Phase.STARTING and 0 < pinned <= state.pods_ready
+def pinned_pods(operation: Operation) -> int:
+    """Return how many pods an autoscaler was pinned to that may add pods again; 0 where none may."""
+    return int((operation.scaling or {}).get("replicas", 0)) if "unpin" in operation.done else 0
+
+
+def grows(state: ArmState, pinned: int) -> bool:
+    """Return whether the arm waits only for pods that an autoscaler added: as many as ``pinned`` serve. That these
+    cannot be scheduled or created says nothing of the engine, that they restart does."""
+    waits = state.phase is Phase.STARTING or (state.phase is Phase.FAILED and not state.restarts)
+    return waits and 0 < pinned <= state.pods_ready

@@ -19,7 +19,7 @@ QUESTIONS = (
     "target_of",
     "model_facts",
     "path_findings",
-    "ownership_warning",
+    "warn_of_owner",
     "holder",
 )
 

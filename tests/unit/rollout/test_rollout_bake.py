@@ -10,6 +10,7 @@ from rolling import BESIDE, RollingWorld, crashes, guard
 from test_rollout_traffic import check, rollback, rollout, unmeasured  # noqa: F401
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER
 
+from mpctl.rollout.ports import Phase
 from mpctl.rollout.steps.traffic import BakeResult
 
 BAKE_S = 30.0
@@ -95,6 +96,51 @@ def test_died_anywhere_a_rollback_restores_the_service():
             again = guard(left.again())
             rollback(again)
             check(again, BASELINE_TEXT)
+
+
+def grows_in_the_bake(memory, monkeypatch, **changes):
+    """The autoscaler asks for a pod more once the bake has begun; the others serve."""
+    inner = memory.context.platform.state
+
+    def state(arm):
+        found, unfinished = inner(arm), memory.unfinished()
+        begun = unfinished is not None and unfinished.begun == "bake"
+        return (
+            replace(found, message="2 of 3 new pods ready", **changes)
+            if begun and arm.manifest == CANDIDATE_TEXT
+            else found
+        )
+
+    monkeypatch.setattr(memory.context.platform, "state", state)
+
+
+@pytest.mark.parametrize("phase", [Phase.STARTING, Phase.FAILED], ids=["starts", "has no node"])
+def test_a_pod_that_the_autoscaler_adds_undoes_no_promotion_however_long_it_takes(
+    phase, monkeypatch
+):
+    memory = guard(RollingWorld(FASTER))
+    grows_in_the_bake(memory, monkeypatch, phase=phase, pods_ready=2)
+    serve_users(memory, monkeypatch, per_reading=5)
+    baked(memory, bake_s=150.0)
+    check(memory, CANDIDATE_TEXT)
+    result = memory.operations()[0].result("bake", BakeResult)
+    assert (result.seconds, bool(result.drafts)) == (150.0, True)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"phase": Phase.STARTING, "pods_ready": 1},
+        {"phase": Phase.FAILED, "pods_ready": 2, "restarts": 1},
+    ],
+    ids=["fewer serve than were held", "the added pod restarts"],
+)
+def test_fewer_pods_than_were_held_or_one_that_restarts_undo_the_promotion(changes, monkeypatch):
+    memory = guard(RollingWorld(FASTER))
+    grows_in_the_bake(memory, monkeypatch, **changes)
+    baked(memory, bake_s=150.0)
+    check(memory, BASELINE_TEXT)
+    assert memory.endings() == ["failed", "rolled back"]
 
 
 def serve_users(memory, monkeypatch, per_reading=100):

@@ -24,6 +24,7 @@ from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollout
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import Arm, ArmState, Phase
+from mpctl.rollout.revision import Manifest
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +141,25 @@ def test_a_foreign_edit_stops_resume_and_rollback_and_is_kept_by_abandon():
     check(left, OTHER_TEXT)
     assert {op.ending.value for op in ended} == {"abandoned"}
     assert left.disk.revisions[-1].text == OTHER_TEXT
+
+
+def test_abandon_tries_the_update_strategy_of_every_text_that_an_operation_may_have_written(
+    monkeypatch,
+):
+    """A rollback around another writer's change writes a text that the rollout's plan does not have."""
+    memory = RollingWorld(FASTER)
+    memory.die_at(len(memory.trail) + 16)
+    with pytest.raises(Crash):
+        rollout(memory, Strategy.SIDE_BY_SIDE)
+    left = memory.again()
+    merged = replace(left.decide_back().plan, goal=Manifest.of(OTHER_TEXT))
+    runner.open_plan(left.context, merged)
+    restored = []
+    monkeypatch.setattr(left.context.platform, "restore_strategy", restored.append)
+    ended = runner.abandon(left.context, why="by hand")
+    assert len(ended) == 2
+    assert restored[0].manifest == OTHER_TEXT
+    assert {arm.manifest for arm in restored} == {OTHER_TEXT, CANDIDATE_TEXT, BASELINE_TEXT}
 
 
 def test_a_foreign_edit_is_kept_as_a_revision_by_an_exact_rollback():

@@ -312,22 +312,13 @@ def mirrors_of(route: JsonView, service: str) -> tuple[float, ...]:
     """Return the shares in percent of the route's requests of which ``service`` gets copies, one for each filter."""
     namespace = _namespace(route)
     mirrors = (
-        _mirror(route_filter)
+        mapping_at(route_filter, "requestMirror")
         for rule in list_at(route, "spec", "rules")
         for route_filter in list_at(rule, "filters")
+        if route_filter.get("type") == "RequestMirror"
     )
     return tuple(
-        _percent(m)
-        for m in mirrors
-        if m is not None and refers_to(mapping_at(m, "backendRef"), service, namespace)
-    )
-
-
-def _mirror(route_filter: JsonView) -> JsonView | None:
-    return (
-        mapping_at(route_filter, "requestMirror")
-        if route_filter.get("type") == "RequestMirror"
-        else None
+        _percent(m) for m in mirrors if refers_to(mapping_at(m, "backendRef"), service, namespace)
     )
 
 

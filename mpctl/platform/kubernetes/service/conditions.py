@@ -112,9 +112,8 @@ def assess_health(
         return replace(waiting, pods=ready, argv=argv, matches=bool(argv), restarts=restarts)
     failure = condition(deployment, "ReplicaFailure")
     if failure.get("status") == "True":
-        return Health(
-            Phase.FAILED, f"pods cannot be created: {failure.get('message')}", restarts=restarts
-        )
+        why = f"pods cannot be created: {failure.get('message')}"
+        return Health(Phase.FAILED, why, ready, argv, bool(argv), restarts)
     message = f"{len(ready)} of {replicas} new pods ready"
     old = len(alive) - len(new)
     if old:

@@ -102,7 +102,7 @@ class ClusterEngines:
         if workload is None:
             return ArmState(arm_id, Phase.ABSENT)
         phase, message, endpoint, matches = health.phase, health.message, None, health.matches
-        if phase is Phase.READY and not self._client.listing:
+        if health.pods and not self._client.listing:
             try:
                 endpoint, counters = self._reader.engines.endpoint(workload, health.pods[0])
             except NotPermitted as error:
@@ -110,7 +110,8 @@ class ClusterEngines:
                     raise  # waiting does not change a right
                 message = f"engine not asked: {error.message}"
             except MpctlError as error:
-                phase, message = Phase.STARTING, error.message
+                if phase is Phase.READY:
+                    phase, message = Phase.STARTING, error.message
             else:
                 configured = read_service(workload.isvc, workload.runtime).speculation() is not None
                 speculates = (

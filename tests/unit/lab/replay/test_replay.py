@@ -77,6 +77,14 @@ def test_suffix_learns_from_earlier_answers_and_ngram_does_not():
     assert replay(twice, SuffixLookup(24), 24).accepted > 25
 
 
+def test_suffix_finds_an_ending_behind_many_places_of_its_last_token():
+    """A token that is everywhere hides no phrase: what precedes it decides, however long the log is."""
+    suffix = SuffixLookup(24)
+    suffix.begin([5, 6, 7, 1, 8, 9, *(token for other in range(100, 300) for token in (other, 1))])
+    suffix.extend([5, 6, 7, 1])
+    assert list(suffix.propose())[:2] == [8, 9]
+
+
 def test_suffix_drafts_no_further_than_its_match_allows_and_follows_the_most_frequent():
     suffix = SuffixLookup(24)
     suffix.begin([1, 2, 3, 4, 5, 9, 1, 2, 3, 4, 5, 9, 1, 2, 7])

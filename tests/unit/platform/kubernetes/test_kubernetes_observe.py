@@ -322,6 +322,9 @@ def test_pods_that_cannot_be_created_have_failed():
     ]
     health = assess_health(isvc(), actual_deployment, [])
     assert (health.phase, "exceeded quota" in health.message) == (Phase.FAILED, True)
+    actual_deployment["spec"]["replicas"] = 2
+    one_serves = assess_health(isvc(), actual_deployment, [pod()])
+    assert (one_serves.phase, one_serves.pods, one_serves.matches) == (Phase.FAILED, ("p",), True)
 
 
 def test_a_model_with_a_runtime_adds_its_arguments_behind_the_runtimes():

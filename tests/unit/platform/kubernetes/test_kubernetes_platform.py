@@ -7,7 +7,8 @@ import copy
 
 import pytest
 
-from mpctl.errors import Conflict, InputError, NotPermitted, Refused
+from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted, Refused
+from mpctl.experiment.counters import Counters
 from mpctl.platform.kubernetes.api.api_client import CannotWatch
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, INFERENCE_SERVICE
 from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
@@ -19,7 +20,7 @@ from mpctl.platform.kubernetes.service.manifest_text import (
     with_transition_strategy,
 )
 from mpctl.platform.kubernetes.service.preconditions import request_path_findings
-from mpctl.rollout.ports import Arm, Demand, Phase
+from mpctl.rollout.ports import Arm, Demand, Endpoint, Phase
 
 
 def path_findings(platform):
@@ -187,6 +188,25 @@ def test_a_right_that_is_missing_ends_a_rollout_at_once_and_leaves_a_status_to_b
     (shown,) = cluster_platform.engines.states()
     assert shown.phase is Phase.READY
     assert "engine not asked: not allowed to create pods/portforward" in shown.message
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_an_arm_that_waits_for_one_more_pod_is_reached_at_one_that_serves(answers, monkeypatch):
+    more = {**pod(ready=False), "metadata": {"name": "q", "uid": "q"}}
+    cluster_platform, _ = platform(service(), deployment(replicas=2), pod(), more)
+    asked = []
+
+    def endpoint(workload, name):
+        asked.append(name)
+        if not answers:
+            raise MpctlError("its engine does not answer")
+        return Endpoint("http://p", "m"), Counters(0.0, 0.0, 0.0)
+
+    monkeypatch.setattr(cluster_platform.reader.engines, "endpoint", endpoint)
+    state = cluster_platform.engines.state(Arm(text_of(service())))
+    assert (state.phase, state.pods_ready, asked) == (Phase.STARTING, 1, ["p"])
+    assert state.message == "1 of 2 new pods ready"
+    assert (state.endpoint is not None) is answers
 
 
 @pytest.mark.parametrize("tainted", [False, True])

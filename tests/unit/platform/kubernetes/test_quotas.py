@@ -16,8 +16,18 @@ ENGINE = {
         }
     ],
     "initContainers": [
-        {"name": "fetch", "resources": {"requests": {"cpu": "2", "memory": "512Mi"}}},
-        {"name": "proxy", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}},
+        {
+            "name": "fetch",
+            "resources": {
+                "requests": {"cpu": "2", "memory": "512Mi"},
+                "limits": {"cpu": "2", "memory": "512Mi"},
+            },
+        },
+        {
+            "name": "proxy",
+            "restartPolicy": "Always",
+            "resources": {"limits": {"cpu": "100m", "memory": "64Mi"}},
+        },
     ],
 }
 
@@ -31,6 +41,11 @@ def quota(hard, used=None, **spec):
 
 
 def limits(kind, **bounds):
+    """A LimitRange as the API server keeps it: with defaults from its bounds, for containers."""
+    if kind == "Container":
+        default = {**bounds.get("max", {}), **bounds.get("default", {})}
+        requests = {**bounds.get("min", {}), **default, **bounds.get("defaultRequest", {})}
+        bounds |= {"default": default, "defaultRequest": requests}
     return {"metadata": {"name": "bounds"}, "spec": {"limits": [{"type": kind, **bounds}]}}
 
 
@@ -56,9 +71,9 @@ def faults(one, pods=(ENGINE,), ranges=(), objects=None):
         (
             {"limits.memory": "10Gi"},
             {"limits.memory": "4Gi"},
-            "limits.memory used 4Gi, hard 10Gi, needed 8Gi",
+            "limits.memory used 4Gi, hard 10Gi, needed 8.06Gi",
         ),
-        ({"memory": "3000Mi"}, {"memory": "1Gi"}, "memory used 1Gi, hard 2.93Gi, needed 2Gi"),
+        ({"memory": "3000Mi"}, {"memory": "1Gi"}, "memory used 1Gi, hard 2.93Gi, needed 2.06Gi"),
         (
             {"requests.nvidia.com/gpu": "1"},
             {"requests.nvidia.com/gpu": "1"},
@@ -127,6 +142,9 @@ def test_a_container_that_names_no_amount_gets_the_default_or_is_refused():
     bare = {"containers": [{"name": "engine"}]}
     (fault,) = faults(quota({"limits.cpu": "100"}), pods=(bare,))
     assert fault.endswith("container engine names no limits.cpu")
+    fetching = {**ENGINE, "initContainers": [{"name": "fetch"}]}
+    (fault,) = faults(quota({"limits.cpu": "100"}), pods=(fetching,))
+    assert fault.endswith("container fetch names no limits.cpu")
     assert (
         faults(quota({"limits.cpu": "100"}), (bare,), [limits("Container", default={"cpu": "2"})])
         == []
@@ -145,10 +163,18 @@ def test_a_container_that_names_no_amount_gets_the_default_or_is_refused():
             "container engine has limits.memory 8Gi, max 4Gi",
         ),
         (
-            limits("Container", min={"memory": "4Gi"}),
-            "container engine has requests.memory 2Gi, min 4Gi",
+            limits("Container", min={"memory": "100Mi"}),
+            "container proxy has requests.memory 64Mi, min 100Mi",
         ),
-        (limits("Pod", max={"cpu": "3"}), "the pod has limits.cpu 4, max 3"),
+        (limits("Pod", max={"cpu": "3"}), "the pod has limits.cpu 4.1, max 3"),
+        (
+            limits("Pod", max={"ephemeral-storage": "1Gi"}),
+            "the pod has no limits.ephemeral-storage, max 1Gi",
+        ),
+        (
+            limits("Pod", min={"ephemeral-storage": "1Gi"}),
+            "the pod has no requests.ephemeral-storage, min 1Gi",
+        ),
         (limits("PersistentVolumeClaim", max={"storage": "1Gi"}), None),
         (limits("Container", max={"cpu": "4"}), None),
     ],
