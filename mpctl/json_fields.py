@@ -55,3 +55,10 @@ def owners_of(item: JsonView) -> Sequence[Any]:
 def words_of(container: JsonView) -> str:
     """Command and arguments of a container, as one text."""
     return " ".join(str(word) for key in ("command", "args") for word in container.get(key) or ())
+
+
+def container_of(pod: JsonView, name: str) -> JsonView:
+    """The container of that name in the spec of a pod, else the first, where none is called so; empty without any. A
+    proxy may run next to the one that is looked for."""
+    containers = list_at(pod, "containers")
+    return next((c for c in containers if c.get("name") == name), next(iter(containers), {}))

@@ -19,7 +19,7 @@ from mpctl.doctor.state import (
 )
 from mpctl.doctor.workloads import workloads
 from mpctl.formatting import plural
-from mpctl.json_fields import list_at, mapping_at, value_at
+from mpctl.json_fields import container_of, list_at, mapping_at, value_at
 from mpctl.json_types import Json
 
 GROUP = "serving.kserve.io"
@@ -82,13 +82,8 @@ def _missing(facts: ClusterFacts) -> Iterator[Symptom]:
 def kserve_version(facts: ClusterFacts) -> tuple[tuple[int, int] | None, str]:
     """KServe's major and minor version, and the evidence; None without evidence."""
     for controller in facts.listed("kserve-deployments"):
-        image = next(
-            (
-                str(c.get("image"))
-                for c in list_at(controller, "spec", "template", "spec", "containers")
-            ),
-            "",
-        )
+        pod = mapping_at(controller, "spec", "template", "spec")
+        image = str(container_of(pod, "manager").get("image"))
         for text, how in (
             (image.partition("@")[0].rpartition(":")[2], f"image {image}"),
             (label(controller, "app.kubernetes.io/version") or "", "label of the controller"),

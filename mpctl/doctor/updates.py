@@ -14,7 +14,7 @@ from typing import Any
 
 from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, full_name, selects
 from mpctl.doctor.workloads import Workload, workloads
-from mpctl.estimate.capacity import excluded, exclusion_reason, gpu_nodes, is_finished
+from mpctl.estimate.capacity import EXTENDED, excluded, exclusion_reason, gpu_nodes, is_finished
 from mpctl.estimate.quota import Amounts, amount, exceeded_quotas, requested, total
 from mpctl.json_fields import list_at, mapping_at, value_at
 from mpctl.json_types import JsonView
@@ -89,7 +89,9 @@ class _Room:
 
 
 def _templates(pod: JsonView) -> int:
-    """Claims that a new pod gets, in addition to those that pods share."""
+    """GPU claims that a new pod gets, in addition to those that pods share: none next to GPUs of the device plugin."""
+    if requested(pod).get(EXTENDED):
+        return 0
     return sum("resourceClaimTemplateName" in claim for claim in list_at(pod, "resourceClaims"))
 
 

@@ -14,7 +14,7 @@ from mpctl.doctor.state import (
     label,
     selects,
 )
-from mpctl.json_fields import condition, list_at, mapping_at, value_at
+from mpctl.json_fields import condition, container_of, list_at, mapping_at, value_at
 from mpctl.manifest.engine.engine_port import CONTAINER
 from mpctl.manifest.engine.recognition import is_vllm_start
 from mpctl.methods.preflight.drain import budget_command
@@ -143,10 +143,7 @@ def every_service(facts: ClusterFacts) -> Iterator[Workload]:
 
 def engine_of(deployment: KubeObject) -> KubeObject | None:
     """The engine's container of a Deployment."""
-    containers = list_at(deployment, "spec", "template", "spec", "containers")
-    return next(
-        (c for c in containers if c.get("name") == CONTAINER), containers[0] if containers else None
-    )
+    return container_of(mapping_at(deployment, "spec", "template", "spec"), CONTAINER) or None
 
 
 def _template(record: KubeObject) -> KubeObject:

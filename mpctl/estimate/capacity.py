@@ -62,10 +62,8 @@ def gpu_nodes(documents: Iterable[JsonView]) -> tuple[GpuNode, ...]:
         devices.setdefault(str(value_at(item, "spec", "nodeName")), set()).update(names)
     taken: dict[str, set[str]] = {}
     for claim in (item for item in cluster_objects if item.get("kind") == "ResourceClaim"):
-        allocation = mapping_at(claim, "status", "allocation")
-        for result in list_at(allocation, "devices", "results"):
-            if result.get("driver") == DRIVER:
-                taken.setdefault(str(pools.get(result.get("pool"))), set()).add(result["device"])
+        for result in _taken(claim):
+            taken.setdefault(str(pools.get(result.get("pool"))), set()).add(result["device"])
     nodes = []
     for item in (item for item in cluster_objects if item.get("kind") == "Node"):
         name, labels = name_of(item), labels_of(item)
@@ -106,15 +104,33 @@ def assess_fit(need: Need, nodes: Sequence[GpuNode]) -> tuple[bool, tuple[str, .
 
 
 def gpus_of(pod_spec: JsonView) -> int:
-    """Number of GPUs that a pod requests: its claims, else its limits."""
-    claims = list_at(pod_spec, "resourceClaims")
-    if claims:
-        return len(claims)
-    total = 0
-    for container in list_at(pod_spec, "containers"):
-        limits = mapping_at(container, "resources", "limits")
-        total += int(limits.get(EXTENDED) or 0)
-    return total
+    """Number of GPUs that a pod requests: by its limits, else its claims, each of which is taken for one."""
+    return _limited(pod_spec) or len(list_at(pod_spec, "resourceClaims"))
+
+
+def _limited(pod_spec: JsonView) -> int:
+    """GPUs of the device plugin. A pod with them may have claims besides, of a network card or of a channel."""
+    limits = (mapping_at(c, "resources", "limits") for c in list_at(pod_spec, "containers"))
+    return sum(int(limit.get(EXTENDED) or 0) for limit in limits)
+
+
+def allocated_gpus(claims: Iterable[JsonView], pod: JsonView) -> int:
+    """Number of GPUs that the DRA driver gave a pod; a claim may be for several."""
+    uid = str(value_at(pod, "metadata", "uid"))
+    return sum(
+        len(_taken(claim))
+        for claim in claims
+        if any(user.get("uid") == uid for user in list_at(claim, "status", "reservedFor"))
+    )
+
+
+def _taken(claim: JsonView) -> list[JsonView]:
+    """The GPUs that a claim keeps from others; one of an administrator's, such as a monitor's, keeps none."""
+    return [
+        result
+        for result in list_at(claim, "status", "allocation", "devices", "results")
+        if result.get("driver") == DRIVER and not result.get("adminAccess")
+    ]
 
 
 def exclusion_reason(pod_spec: JsonView, node: JsonView) -> str:
@@ -148,7 +164,7 @@ def counted_node(node: JsonView, pods: Sequence[JsonView]) -> GpuNode | None:
     if not devices:
         return None
     running = [p for p in pods if value_at(p, "spec", "nodeName") == name and not is_finished(p)]
-    taken = sum(gpus_of(p["spec"]) for p in running if not p["spec"].get("resourceClaims"))
+    taken = sum(_limited(p["spec"]) for p in running)
     return GpuNode(name, excluded(node), True, devices, taken)
 
 

@@ -57,7 +57,10 @@ def facts_of(
         ),
         async_scheduling=command.has("async-scheduling"),
         kv_cache_dtype=command.get("kv-cache-dtype") or target.kv_cache_dtype,
-        quantization=_quantization(command.get("quantization"), target),
+        # A checkpoint that names its schemes decides.
+        quantization=target.quantization
+        if (asked := command.get("quantization")) in (None, NAMES_NO_SCHEME)
+        else asked,
         temperature=temperature,
         decode_end=_kv_end(command, engine_version or service.image, service.model, target),
         prefill_ends=tuple(
@@ -215,11 +218,6 @@ def _first_name(*names: str | None) -> str | None:
         if _REPOSITORY.fullmatch(bare):
             return bare
     return None
-
-
-def _quantization(asked: str | None, target: ModelFacts) -> str | None:
-    """Return the quantization of the command line, unless the checkpoint names its schemes."""
-    return target.quantization if asked in (None, NAMES_NO_SCHEME) else asked
 
 
 # Published families without layers that draft; where files were read, those count.

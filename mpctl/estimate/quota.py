@@ -202,7 +202,10 @@ def _in_scope(pod: JsonView, scope: tuple[str, str, Sequence[str]]) -> bool:
         return present.get(operator, False)
     ends = pod.get("activeDeadlineSeconds") is not None
     best_effort = not any(
-        _of(c, field) for c in (*_containers(pod), pod) for field in ("requests", "limits")
+        _of(c, field).get(resource)
+        for c in (*_containers(pod), pod)
+        for field in ("requests", "limits")
+        for resource in _REQUIRED
     )
     return {
         "Terminating": ends,

@@ -226,7 +226,8 @@ class HarmWatch:
             sum(c.waiting or 0.0 for c in arm.values())
             for arm in (reading.candidate, reading.baseline)
         )
-        self._waiting = self._waiting + 1 if ours and not theirs else 0
+        # A baseline of which nothing was read is no proof that none waits there.
+        self._waiting = self._waiting + 1 if ours and reading.baseline and not theirs else 0
         if self._waiting < _HARM_WAITING:
             return ""
         return f"{formatting.count(ours)} requests wait on the candidate and none on the baseline"

@@ -260,7 +260,15 @@ def _remarks(requested: Method, method: Method, settings: Mapping[str, JsonValue
         )
     keys = [KEYS[name] for name in settings if name in KEYS]
     remarks += [
-        _idle(key.name, method, key.acts_on) for key in keys if method.name not in key.acts_on
+        Finding(
+            "key-without-effect",
+            "warn",
+            f"'{key.name}' has no effect with {method.name}; it acts on {', '.join(sorted(key.acts_on))}",
+            "vLLM 0.32.0, vllm/config/speculative.py",
+            "remove it, or choose the method it belongs to",
+        )
+        for key in keys
+        if method.name not in key.acts_on
     ]
     if requested is not method:
         remarks.append(
@@ -283,14 +291,4 @@ def _unknown(name: str) -> Finding:
         f"'{name}' is no key we know" + (f", did you mean '{near}'?" if near else ""),
         "vLLM 0.32.0 exits on any key it does not know (Unexpected keyword argument)",
         "correct it, or add --accept unknown-key if your engine is newer and documents it",
-    )
-
-
-def _idle(name: str, method: Method, acts_on: frozenset[str]) -> Finding:
-    return Finding(
-        "key-without-effect",
-        "warn",
-        f"'{name}' has no effect with {method.name}; it acts on {', '.join(sorted(acts_on))}",
-        "vLLM 0.32.0, vllm/config/speculative.py",
-        "remove it, or choose the method it belongs to",
     )

@@ -19,7 +19,7 @@ from typing import TypeVar
 from mpctl import bounded
 from mpctl.experiment.answers import OWN, Answer, Ask, Scored, ToolCall
 from mpctl.gate.answer_forms import documents
-from mpctl.json_fields import list_at
+from mpctl.json_fields import list_at, mapping_at
 from mpctl.json_types import Json, JsonView
 from mpctl.platform import http
 from mpctl.platform.bounded_process import Unread, run_each
@@ -195,7 +195,7 @@ def _joined(parts: Iterable[JsonView], key: str) -> Answer:
     finish = ""
     for part in parts:
         prompt_ids += part.get("prompt_token_ids") or ()
-        for choice in part.get("choices") or ():
+        for choice in list_at(part, "choices"):
             ids += choice.get("token_ids") or ()
             finish = choice.get("finish_reason") or finish
             message = choice.get(key) or {}
@@ -203,7 +203,7 @@ def _joined(parts: Iterable[JsonView], key: str) -> Answer:
             texts["reasoning"] += message.get("reasoning") or message.get("reasoning_content") or ""
             for position, call in enumerate(message.get("tool_calls") or ()):
                 name_and_arguments = calls.setdefault(call.get("index", position), ["", ""])
-                function = call.get("function") or {}
+                function = mapping_at(call, "function")
                 name_and_arguments[0] += function.get("name") or ""
                 name_and_arguments[1] += function.get("arguments") or ""
             for token in list_at(choice, "logprobs", "content"):
@@ -214,7 +214,10 @@ def _joined(parts: Iterable[JsonView], key: str) -> Answer:
                 ):  # else named by their texts
                     chosen.append(float(token["logprob"]))
                     alternatives.append(
-                        {_id(entry["token"]): float(entry["logprob"]) for entry in entries}
+                        {
+                            int(entry["token"].removeprefix(_ID)): float(entry["logprob"])
+                            for entry in entries
+                        }
                     )
     return Answer(
         prompt_ids=tuple(prompt_ids),
@@ -239,15 +242,6 @@ def _cut(answer: Answer, most: int) -> Answer:
         alternatives=answer.alternatives[:most],
         surplus=max(0, len(answer.ids) - most),
     )
-
-
-def _id(token: str) -> int:
-    """The id in vLLM's form of a token as its id, ``token_id:42``.
-
-    Raises:
-        ValueError: another form.
-    """
-    return int(token.removeprefix(_ID))
 
 
 def _scored(endpoint: Endpoint, salt: str, alternatives: int, answer: Answer) -> Scored | None:

@@ -78,12 +78,17 @@ class ArmEngines:
         if self.records.read(name, ArmConditions.from_record) is not None:
             return
         engine = self.engine_of(arm)
+        spec = engine.spec
         try:
-            facts = self.meter.describe(engine.endpoint, engine.spec.draft if engine.spec else None)
+            facts = self.meter.describe(engine.endpoint, spec.draft if spec else None)
         except CounterError as error:
             raise MpctlError(f"the {arm} does not tell its metrics: {error}") from error
+        # A draft that reads the states of the prompt has sparse ones kept one unit before the prompt's end.
+        keeps_ends = spec is not None and (
+            spec.is_none or (spec.known is not None and not spec.known.prompt_states)
+        )
         conditions = ArmConditions(
-            spec=engine.name or spec_text(engine.spec),
+            spec=engine.name or spec_text(spec),
             engine_version=facts.engine_version,
             argv=redacted(engine_arguments(engine.argv)),
             model=facts.model or engine.endpoint.model,
@@ -91,13 +96,12 @@ class ArmEngines:
             device=facts.device or engine.find_device(),
             kv_pool_tokens=engine.kv_pool_tokens or facts.kv_pool_tokens,
             served_tokens=facts.served_tokens,
-            speculation=engine.spec,
+            speculation=spec,
             context_tokens=facts.context_tokens,
-            draft_digest=facts.draft_digest
-            or str((engine.spec and engine.spec.settings.get("revision")) or ""),
+            draft_digest=facts.draft_digest or str((spec and spec.settings.get("revision")) or ""),
             image=engine.image,
             cache_unit=facts.cache_unit,
-            cache_sparse=facts.cache_sparse and _keeps_ends(engine.spec),
+            cache_sparse=facts.cache_sparse and keeps_ends,
             started=facts.started,
             cache_use=facts.cache_use,
         )
@@ -204,14 +208,6 @@ class ArmEngines:
     def note_warm(self, arm: str, cells: Iterable[Cell]) -> None:
         """The arm's engine, as it runs now, answered enough requests like those of the cells to need no warm-up."""
         self.warm.update((cell, arm, self.engine_of(arm).engine) for cell in cells)
-
-
-def _keeps_ends(spec: Spec | None) -> bool:
-    """Return whether an engine with sparse states keeps those where prompts end: a draft that reads the states of the
-    prompt has them kept one unit earlier."""
-    return spec is not None and (
-        spec.is_none or (spec.known is not None and not spec.known.prompt_states)
-    )
 
 
 def why_unscorable(spec: Spec | None, argv: Sequence[str], *, adapters: bool = False) -> str:

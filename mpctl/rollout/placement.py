@@ -290,6 +290,8 @@ def _users_fault(  # noqa: PLR0911
         return "needs room for 1 engine, none is free"
     if not users.seen:
         return "no user was seen, so there is nothing to judge by"
+    if not share:
+        return f"{users.pods} pods serve, so not even 1 % of the requests loads a candidate pod like each of them"
     if users.per_pod < _LEAST_PER_POD:
         return f"users send {users.per_pod:.2g} requests/s to each pod, at least {_LEAST_PER_POD:g} are needed"
     if users.pod_gap > wishes.max_pod_gap:

@@ -307,16 +307,13 @@ def _at(bands: list[LoadBand], batch: float) -> Expected:
         share = (batch - low.batch) / (high.batch - low.batch)
 
     def interpolated(name: str) -> float | None:
-        at_low, at_high = (_value(getattr(band, name)) for band in (low, high))
+        figures = (getattr(band, name) for band in (low, high))
+        at_low, at_high = (f.value if isinstance(f, MeanFigure) else f for f in figures)
         return None if at_low is None or at_high is None else at_low + share * (at_high - at_low)
 
     figures: Json = {name: interpolated(name) for name in (*_RATES, *_MEANS)}
     within = batch <= bands[-1].batch * _REACH + _REACH_MORE
     return Expected(**figures, slack=max(_slack(low), _slack(high)), within=within)
-
-
-def _value(figure: MeanFigure | float | None) -> float | None:
-    return figure.value if isinstance(figure, MeanFigure) else figure
 
 
 def _slack(band: LoadBand) -> float:

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -32,8 +33,14 @@ def kubectl(cluster, namespace, tmp_path):
     config = cluster.kubeconfig_for(
         cluster.admin, tmp_path / "kubeconfig", namespace=namespace.name
     )
+    # kubectl warns of an installed plugin that this one hides, and `plugin list` fails then.
+    others = [
+        folder
+        for folder in os.environ["PATH"].split(os.pathsep)
+        if not Path(folder, "kubectl-mpctl").exists()
+    ]
     environment = {
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(programs), *others]),
         "KUBECONFIG": str(config),
         "PYTHONPATH": str(ROOT),
         "HOME": str(tmp_path),

@@ -13,6 +13,7 @@ from mpctl.app.inspect_requests import ChangeRequest, RenderRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError
 from mpctl.estimate.memory import pool_record
+from mpctl.json_fields import list_at
 from mpctl.json_types import Json
 from mpctl.manifest import Service
 from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
@@ -72,7 +73,7 @@ def _single_storage(service: Service) -> str:
     """The target's entry of storageUris, where a removed draft leaves it alone; empty otherwise."""
     if service.kind != "InferenceService":
         return ""
-    listed = document_of(service)["spec"]["predictor"].get("storageUris") or ()
+    listed = list_at(document_of(service), "spec", "predictor", "storageUris")
     targets = [str(entry.get("uri")) for entry in listed if entry.get("mountPath") == "/mnt/models"]
     return targets[0] if len(targets) == 1 else ""
 

@@ -24,6 +24,7 @@ from mpctl.app.session.base import (
 from mpctl.app.session.service_status import Leftover, Status
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.estimate.shape import find_gpu
+from mpctl.json_fields import container_of, mapping_at, value_at
 from mpctl.json_types import Json
 from mpctl.manifest import Service
 from mpctl.manifest.merge.differences import holds_draft, storage_of
@@ -168,17 +169,8 @@ class ClusterSession(Session):
             )
         except NotPermitted:
             return None
-        pods = [
-            deployment["spec"]["template"]["spec"]["containers"] for deployment in controllers or ()
-        ]
-        # A proxy container may run next to the controller, with a version of its own.
-        managers = [
-            container
-            for containers in pods
-            for container in containers
-            if container.get("name") == "manager"
-        ]
-        images = [str(container.get("image")) for container in managers]
+        pods = [mapping_at(item, "spec", "template", "spec") for item in controllers or ()]
+        images = [str(container_of(pod, "manager").get("image")) for pod in pods]
         return next((image for image in images if parse_version(image) is not None), None)
 
     def gpu(self) -> str | None:
@@ -237,7 +229,7 @@ class ClusterSession(Session):
             spec = from_config(speculation_of(*self._layers())).describe()
         except InputError as error:  # a model that vLLM does not serve
             spec, problems = "-", (*problems, error.message)
-        url = str((isvc.get("status") or {}).get("url") or "-")
+        url = str(value_at(isvc, "status", "url") or "-")
         status = self.describe(
             live.text, spec, url=url, routed=live.routed, arms=arms, problems=problems
         )
@@ -384,7 +376,7 @@ def _is_service(kind: ObjectKind, record: Json) -> bool:
     try:
         metadata = record["metadata"]
         named = isinstance(metadata["namespace"], str) and isinstance(metadata["name"], str)
-        candidate = ARM_ANNOTATION in (metadata.get("annotations") or {})
+        candidate = ARM_ANNOTATION in mapping_at(metadata, "annotations")
         return named and not candidate and SHAPES[kind.name].is_service(record)
     except (LookupError, TypeError, AttributeError):
         return False
@@ -426,7 +418,7 @@ def find_leftovers(
                     ),
                     "",
                 )
-                if ARM_ANNOTATION in (metadata.get("annotations") or {}) and service:
+                if ARM_ANNOTATION in mapping_at(metadata, "annotations") and service:
                     arms.setdefault((metadata["namespace"], service), []).append(
                         f"{kind.name}/{metadata['name']}"
                     )

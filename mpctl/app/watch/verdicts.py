@@ -17,6 +17,7 @@ from mpctl import bounded
 from mpctl.app.session.base import Session
 from mpctl.app.watch.events import reason_of
 from mpctl.experiment.run import API_VERSION
+from mpctl.json_fields import value_at
 from mpctl.json_types import Json
 from mpctl.methods import from_config
 from mpctl.rollout.operation import Ending, last_change, operations
@@ -201,7 +202,7 @@ def _service_of(hook: bytes) -> tuple[str, str]:
     try:
         body = bounded.loads(hook)
         return str(body.get("namespace") or ""), str(
-            (body.get("metadata") or {}).get("service") or body["name"]
+            value_at(body, "metadata", "service") or body["name"]
         )
     except (ValueError, KeyError, AttributeError, TypeError):
         return "", ""

@@ -19,7 +19,6 @@ from mpctl.gate.advice import more_to_decide
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
-from mpctl.json_types import Json
 from mpctl.report import deciding, gate_rows, measurement_record, price_text, tail_text
 from mpctl.report.values import Deciding
 from mpctl.rollout.measurement import figures_of
@@ -102,23 +101,13 @@ def _emit(
     decision_hint = deciding(run, needed, context.again(needed.repeats) if file and needed else "")
     context.emit(
         "Measurement",
-        record=lambda: _record(run, analysis, verdict, file, decision_hint),
+        record=lambda: {
+            "metadata": {"name": run.id, "createdAt": run.created, "by": run.who, "file": file},
+            "status": measurement_record(analysis.cells, verdict, decision_hint),
+        },
         names=lambda: [run.id],
         table=lambda _wide: "\n".join(_lines(run, analysis, verdict, decision_hint)),
     )
-
-
-def _record(
-    run: Run,
-    analysis: Analysis,
-    verdict: Verdict | None,
-    file: str | None,
-    decision_hint: Deciding | None,
-) -> Json:
-    return {
-        "metadata": {"name": run.id, "createdAt": run.created, "by": run.who, "file": file},
-        "status": measurement_record(analysis.cells, verdict, decision_hint),
-    }
 
 
 def _lines(

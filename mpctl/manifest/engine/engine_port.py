@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mpctl.json_fields import words_of
+from mpctl.json_fields import list_at, words_of
 from mpctl.json_types import JsonView
 
 CONTAINER = "kserve-container"
@@ -14,7 +14,7 @@ _PORT = re.compile(r"""(?:^|\s)--port(?:=|\s+)["']?(\d+)""")
 
 def has_certificate(container: JsonView) -> bool:
     """Return whether KServe's server has a certificate."""
-    return any(e.get("name") == _CERTIFICATE for e in container.get("env") or ())
+    return any(e.get("name") == _CERTIFICATE for e in list_at(container, "env"))
 
 
 def port_of(container: JsonView) -> int:
@@ -23,12 +23,12 @@ def port_of(container: JsonView) -> int:
     if has_certificate(container):
         return 8443
     words = words_of(container)
-    for variable in container.get("env") or ():
+    for variable in list_at(container, "env"):
         for spelling in ("$({})", "${{{}}}", "${}"):
             words = words.replace(spelling.format(variable.get("name")), str(variable.get("value")))
     if numbers := _PORT.findall(words):
         return int(numbers[-1])
-    declared = [str(port.get("containerPort")) for port in container.get("ports") or ()]
+    declared = [str(port.get("containerPort")) for port in list_at(container, "ports")]
     if declared and declared[0].isdigit():
         return int(declared[0])
     return (

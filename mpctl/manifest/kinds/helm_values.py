@@ -120,7 +120,11 @@ def read(
             end.role,
             end.model or model_of(end.engine),
             end.image,
-            (_pods(end, origin),),
+            (
+                PrefillPods(
+                    end.engine, origin.document, origin.number, obstacle=_without_place(end)
+                ),
+            ),
         )
         for end in others
         if end.role is not None
@@ -134,10 +138,6 @@ def _without_place(layout: Layout) -> InputError | None:
         return None
     hint = 'add "vllmConfig: {extraArgs: []}" to it; mpctl extends it'
     return layout.home.error("this model has no vllmConfig for arguments", hint=hint)
-
-
-def _pods(end: Layout, origin: Origin) -> PrefillPods:
-    return PrefillPods(end.engine, origin.document, origin.number, obstacle=_without_place(end))
 
 
 def _production_stack(root: View) -> Iterator[Layout]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import InputError, MpctlError
+from mpctl.json_fields import list_at
 from mpctl.json_types import Json
 from mpctl.manifest.documents import load
 from mpctl.manifest.kinds.inference_service import MOUNT
@@ -139,11 +140,9 @@ def _with_staging(value: Any, to: Any, storage: tuple[str, ...]) -> Any:
     for key in dict.fromkeys([*value, *(key for key in wanted if key in (*storage, *STAGED))]):
         if key in storage:
             result[key] = wanted.get(key, MISSING)
-        elif key in STAGED and any(
-            map(is_staged, [*(value.get(key) or ()), *(wanted.get(key) or ())])
-        ):
-            others = [item for item in value.get(key) or () if not is_staged(item)]
-            items = [*others, *(item for item in wanted.get(key) or () if is_staged(item))]
+        elif key in STAGED and any(map(is_staged, [*list_at(value, key), *list_at(wanted, key)])):
+            others = [item for item in list_at(value, key) if not is_staged(item)]
+            items = [*others, *(item for item in list_at(wanted, key) if is_staged(item))]
             result[key] = items or (MISSING if key not in value or key not in wanted else [])
         elif key in value:
             result[key] = _with_staging(value[key], wanted.get(key), storage)

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mpctl import commands
-from mpctl.json_fields import words_of
+from mpctl.json_fields import list_at, mapping_at, value_at, words_of
 from mpctl.json_types import Json, JsonView
 from mpctl.methods.preflight.preflight_rule import Finding
 from mpctl.methods.preflight.probes import start_finding
@@ -55,7 +55,7 @@ class PodEnd:
 def pod_end(pod: JsonView, container: JsonView) -> PodEnd:
     """Read the end of a pod from its template and the engine's container."""
     limits_s = [float(seconds) for seconds in _SHUTDOWN.findall(words_of(container))]
-    hook = (container.get("lifecycle") or {}).get("preStop")
+    hook = value_at(container, "lifecycle", "preStop")
     grace = pod.get("terminationGracePeriodSeconds")
     length, waits = _hook(hook) if hook else (None, False)
     return PodEnd(
@@ -70,7 +70,7 @@ def _hook(hook: JsonView) -> tuple[float, bool]:
     """The length of a preStop hook, and whether it may wait for requests."""
     if "sleep" in hook:
         return float((hook["sleep"] or {}).get("seconds") or 0), False
-    command = " ".join(str(word) for word in (hook.get("exec") or {}).get("command") or ())
+    command = " ".join(str(word) for word in list_at(hook, "exec", "command"))
     slept = _SLEEP.search(command)
     return (float(slept[1]), False) if slept else (0.0, True)
 
@@ -195,11 +195,11 @@ def route_limits(
     for route in routes:
         metadata = route["metadata"]
         owner: JsonView = next(
-            (o for o in metadata.get("ownerReferences") or () if o.get("controller")), {}
+            (o for o in list_at(metadata, "ownerReferences") if o.get("controller")), {}
         )
         written = bool(service) and owner.get("name") == service
-        for rule in (route.get("spec") or {}).get("rules") or ():
-            if written or any(ref.get("name") in backends for ref in rule.get("backendRefs") or ()):
+        for rule in list_at(route, "spec", "rules"):
+            if written or any(ref.get("name") in backends for ref in list_at(rule, "backendRefs")):
                 limits[
                     RouteLimit(
                         str(metadata["name"]), _rule_limit(rule), str(owner.get("kind") or "")
@@ -210,7 +210,7 @@ def route_limits(
 
 def _rule_limit(rule: JsonView) -> float | None:
     """The shorter of a rule's two timeouts; 0 is none."""
-    timeouts = rule.get("timeouts") or {}
+    timeouts = mapping_at(rule, "timeouts")
     limits_s = [
         duration_s(timeouts[key])
         for key in ("request", "backendRequest")
@@ -224,7 +224,7 @@ def selected_services(services: Iterable[JsonView], labels: Mapping[str, str]) -
     return frozenset(
         str(service["metadata"]["name"])
         for service in services
-        if (selector := (service.get("spec") or {}).get("selector"))
+        if (selector := value_at(service, "spec", "selector"))
         and selector.items() <= labels.items()
     )
 

@@ -70,8 +70,8 @@ class KServePin:
     def without_pin(self, isvc: Json) -> Json:
         """Return the live object without the pin."""
         key = _home(isvc)
-        home = (
-            isvc["spec"].get(key) or {}
+        home = mapping_at(
+            isvc, "spec", key
         )  # a plain Deployment has none, and its HPA is pinned itself
         minimum, maximum = (home.get(name) for name in LIMITS)
         if minimum is None or minimum != maximum:
@@ -84,9 +84,10 @@ class KServePin:
 
     def with_pin(self, isvc: Json) -> Json:
         """Return the object to write, with the pin."""
-        if self._pinned_item() is None:
+        key = _home(isvc)
+        if self._pinned_item() is None or key not in isvc["spec"]:
             return isvc
-        pin, key = dict.fromkeys(LIMITS, self._replicas), _home(isvc)
+        pin = dict.fromkeys(LIMITS, self._replicas)
         return {**isvc, "spec": {**isvc["spec"], key: {**isvc["spec"][key], **pin}}}
 
     def _pinned_item(self) -> JsonView | None:
@@ -170,7 +171,7 @@ def limits_of(item: JsonView) -> Json:
 
 def _limits_owner(body: JsonView, kind: str) -> Any:
     """Return the part of an object that holds its limits."""
-    return body["spec"][HOMES[kind]] if kind in HOMES else body["spec"]
+    return mapping_at(body, "spec", *([HOMES[kind]] if kind in HOMES else ()))
 
 
 class Autoscalers:

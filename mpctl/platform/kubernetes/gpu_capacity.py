@@ -6,6 +6,7 @@ capacity. Operators may create no pods, so a server's dry run cannot be asked wh
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from mpctl.errors import NotPermitted, Refused
 from mpctl.estimate.capacity import (
     DRIVER,
     Need,
+    allocated_gpus,
     assess_fit,
     counted_node,
     exclusion_reason,
@@ -63,7 +65,7 @@ def assess_capacity(
     )
     merged = (*(n for n in with_dra if n.published), *counted)
     waiting = [p for p in everything if _is_pending(p)]
-    queued = sum(gpus_of(p["spec"]) for p in waiting)
+    queued = sum(math.ceil(gpus_of(p["spec"]) / need.gpus) for p in waiting)
     fits, reasons = assess_fit(replace(need, waiting=queued), merged)
     if waiting:
         names = ", ".join(name_of(p) for p in waiting[:5])
@@ -139,8 +141,9 @@ def require_capacity(
 ) -> tuple[str, ...]:
     """Return notes on the capacity for ``pods`` more pods of the Deployment's pod ``template``.
 
-    ``running``: the spec of a running pod, to which admission has added tolerations (GKE does for GPUs). GPUs of pods
-    that terminate are waited for, at most their grace period and a minute: a rollback leaves such pods behind.
+    ``running``: a running pod, or its spec alone where none runs: admission has added tolerations to it (GKE does for
+    GPUs), and its claims tell how many GPUs it has. GPUs of pods that terminate are waited for, at most their grace
+    period and a minute: a rollback leaves such pods behind.
 
     Raises:
         Refused: the GPUs are not free; the message names the ``purpose`` of the pods and has the ``hint``.
@@ -148,7 +151,7 @@ def require_capacity(
     gpus = gpus_of(template)
     if gpus == 0:
         return ("the pods request no GPU: capacity for a second engine was not checked",)
-    need, began = Need(pods, gpus), time.monotonic()
+    began = time.monotonic()
     while True:
         lists = [client.list(kind) or [] for kind in (NODE, RESOURCE_SLICE, RESOURCE_CLAIM)]
         try:
@@ -156,6 +159,7 @@ def require_capacity(
         except NotPermitted as error:  # the one right that mpctl rbac can leave out
             return (f"capacity for {purpose} is unknown: {error.message}",)
         nodes, slices, claims = lists
+        need = Need(pods, max(gpus, allocated_gpus(claims, running)))
         fits, reasons = assess_capacity(need, nodes, slices, claims, everything)
         if fits:
             break
@@ -171,7 +175,7 @@ def require_capacity(
             raise Refused(f"{title}: no free GPU for {purpose}: {stated}", hint=hint)
         sleep(_POLL_S)
     # Admission may add other tolerations to a new pod, so this is a note and no refusal.
-    excluded = {name_of(node): exclusion_reason(running, node) for node in nodes}
+    excluded = {name_of(node): exclusion_reason(running["spec"], node) for node in nodes}
     usable = [node for node in nodes if not excluded[name_of(node)]]
     if assess_capacity(need, usable, slices, claims, everything)[0]:
         return reasons

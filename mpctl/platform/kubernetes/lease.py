@@ -435,18 +435,16 @@ class Lease:
     # Renewing
 
     def _beat(self, purpose: str) -> None:
-        missed = 0.0
         while not self._stop.wait(self._heartbeat_s):
             try:
                 self._renew(purpose)
-                missed = 0.0
             except Conflict as error:
                 self._lost = error.message
                 return
             except MpctlError as error:
-                missed += self._heartbeat_s
-                if missed >= DURATION_S - self._heartbeat_s:
-                    self._lost = f"no heartbeat for {missed:.0f} s: {error.message}"
+                silent_s = self._elapsed() - self._beaten
+                if silent_s >= DURATION_S - self._heartbeat_s:
+                    self._lost = f"no heartbeat for {silent_s:.0f} s: {error.message}"
                     return
 
     def _renew(self, purpose: str) -> None:

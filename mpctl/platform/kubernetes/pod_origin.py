@@ -77,7 +77,7 @@ def _managers(pod: Json, *path: str) -> set[str]:
 def _differences(spec: Json, template: Json) -> Iterator[str]:
     """Yield the fields of a pod's spec that differ from the template by more than what may be added."""
     for key in _CONTAINERS:
-        actual, wanted = spec.get(key) or [], template.get(key) or []
+        actual, wanted = list_at(spec, key), list_at(template, key)
         if [container["name"] for container in actual] != [
             container["name"] for container in wanted
         ]:

@@ -156,8 +156,10 @@ def _on_users(
     """Move requests to the candidate step by step, and measure at the last share."""
     plan, policy = operation.plan, operation.plan.policy
     _, counters = await_counters(context, plan.arm, None, "candidate")
-    pods = max(len(UsersWatch(context, operation).read(counters).baseline), 1)
-    rate = 0.0 if plan.users.load is None else plan.users.load.requests_per_s
+    read = UsersWatch(context, operation).read(counters)
+    load = plan.users.load
+    pods = max(len(read.baseline), load.pods if load else 1)  # one may be unreadable just now
+    rate = load.requests_per_s if load else 0.0
     if earlier.copies:
         shares: tuple[int, ...] = (100 // pods,)
         harm = None
@@ -176,11 +178,12 @@ def _on_users(
             context, operation, shares[-1], earlier, harm=harm, keep=records.keep_traffic, rate=rate
         )
     except HarmStop as stop:
-        context.router.unshift(route_of(operation))
+        stopped = replace(records.traffic() or earlier, planned=LOOKS, stopped=stop.message)
+        try:
+            context.router.unshift(route_of(operation))
+        finally:  # it waits for the candidate's last answers, and no other command may begin anew
+            records.keep_traffic(stopped)
         context.progress.note(f"users are spared the candidate: {stop.message}")
-        measured = records.traffic() or earlier
-        stopped = replace(measured, planned=LOOKS, stopped=stop.message)
-        records.keep_traffic(stopped)
         return stopped
 
 
@@ -253,7 +256,9 @@ def collect(
             keep(now())
 
     watch.on_window = report_window
-    window_s = max(policy.traffic_window_s, policy.traffic_window_requests / rate if rate else 0.0)
+    # A window is full when the candidate answered enough; ``rate`` is of all requests.
+    fill_s = 100 * policy.traffic_window_requests / (rate * percent) if rate else 0.0
+    window_s = max(policy.traffic_window_s, fill_s)
     longest_s = settle_s + 2 * (traffic.planned - len(watch.windows)) * window_s
     require = context.router.require_mirrored if traffic.copies else context.router.require_shifted
     try:

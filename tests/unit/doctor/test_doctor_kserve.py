@@ -52,7 +52,9 @@ def test_each_fault_is_found_and_nothing_else(name):
 def test_kserves_version_is_that_of_its_controllers_image(image, severity, word):
     objects = healthy()
     controller = the(objects, "kserve-deployments")
-    controller["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    containers = controller["spec"]["template"]["spec"]["containers"]
+    containers[0] |= {"name": "manager", "image": image}
+    containers.insert(0, {"name": "kube-rbac-proxy", "image": "brancz/kube-rbac-proxy:v0.13.1"})
     finding = next(f for f in diagnose(facts(objects)) if f.id == "kserve-version")
     assert finding.severity == severity
     assert word in finding.cause

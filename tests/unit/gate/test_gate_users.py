@@ -189,6 +189,9 @@ def test_waiting_requests_in_two_readings_stop_a_candidate_while_none_waits_on_t
         return why
 
     assert stopped(1.0) == ["", "", ""]
+    harm, part = HarmWatch(POLICY), TrafficWindow(5.0, 1, window(), window(requests=0))
+    unread = ArmsReading(0, {}, {"c": counters(0, waiting=2.0)})
+    assert [harm.add(part, unread) for _ in range(3)] == ["", "", ""]
     assert stopped(0.0)[1] == "2 requests wait on the candidate and none on the baseline"
 
 

@@ -181,6 +181,12 @@ UNEVEN = replace(BUSY, pod_gap=0.14)
             "5 % load the candidate less",
         ),
         (BUSY, replace(NONE, fault="groups of pods"), {}, "groups of pods"),
+        (
+            replace(BUSY, requests_per_s=200.0, pods=101),
+            ROUTED,
+            {"placement": Placement.MIRROR},
+            "101 pods serve, so not even 1 % of the requests loads a candidate pod",
+        ),
     ],
 )
 def test_what_cannot_be_measured_fairly_is_refused_with_what_it_needs(users, room, asked, message):

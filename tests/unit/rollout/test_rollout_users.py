@@ -13,6 +13,7 @@ from rolling import ROUTE, RollingWorld, crashes, guard
 from test_rollout_traffic import check, rollback, wanted
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, FEW, SLOWER
 
+from mpctl.errors import MpctlError
 from mpctl.experiment.answer_sets import QUICK
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import Placement, UserLoad
@@ -25,7 +26,9 @@ from mpctl.report.build import build_report
 from mpctl.report.markdown import markdown_report
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollout
+from mpctl.rollout.steps import users
 from mpctl.rollout.steps.measure import records_of, verdict_of
+from mpctl.rollout.steps.users import LOOKS
 
 SCALED = replace(FEW, traffic_window_s=1.0, traffic_window_requests=2)
 LOAD = UserLoad(20.0, 1, seen=True, window_s=10.0)
@@ -175,6 +178,50 @@ def test_a_candidate_whose_requests_wait_leaves_the_users_at_once(monkeypatch):
         "3 requests wait on the candidate and none on the baseline" in memory.operations()[0].detail
     )
     assert memory.disk.sent == [1]
+
+
+def test_what_stopped_a_candidate_is_kept_where_its_last_answers_are_not_waited_for(monkeypatch):
+    """Else the command that goes on would send users to the candidate again."""
+    memory = guard(RollingWorld(FASTER, copy_ms=20))
+    inner, tries = memory.context.platform.unshift, []
+
+    def unshift(route):
+        restored = inner(route)
+        tries.append(route)
+        if len(tries) == 1:
+            raise MpctlError("the candidate still answers")
+        return restored
+
+    monkeypatch.setattr(memory.context.platform, "unshift", unshift)
+    measured(memory, Placement.SPLIT)
+    checked(memory, BASELINE_TEXT)
+    assert "2.00x" in records_of(memory.context, memory.operations()[0]).traffic().stopped
+
+
+def test_a_pod_that_cannot_be_read_just_now_makes_no_share_larger(monkeypatch):
+    memory = guard(RollingWorld(FASTER))
+    inner, shares = memory.context.platform.mirror, []
+    monkeypatch.setattr(
+        memory.context.platform,
+        "mirror",
+        lambda route, percent: (shares.append(percent), inner(route, percent)),
+    )
+    measured(memory, Placement.MIRROR, users=replace(LOAD, pods=3))
+    assert shares == [33]
+
+
+def test_a_share_of_the_requests_gets_the_time_in_which_it_fills_its_windows(monkeypatch):
+    memory = guard(RollingWorld(FASTER))
+    inner, ends = users.watch_arm, []
+
+    def watch_arm(context, operation, start, until, **how):
+        ends.append(until.most_s)
+        return inner(context, operation, start, until, **how)
+
+    monkeypatch.setattr(users, "watch_arm", watch_arm)
+    measured(memory, Placement.SPLIT, users=replace(LOAD, requests_per_s=0.05))
+    fills_s = SCALED.traffic_window_requests / (0.05 * equal_share(1) / 100)
+    assert ends[-1] >= 2 * LOOKS * fills_s
 
 
 def test_a_split_below_the_share_of_a_pod_promotes_nothing():

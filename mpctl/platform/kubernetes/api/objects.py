@@ -76,7 +76,7 @@ def without_labels(record: JsonView) -> Json:
 def keep_labels(record: Json, before: JsonView, now: JsonView) -> None:
     """Give an object that is to be written the labels and annotations that were changed from ``before`` to ``now``."""
     for kind in _LABELS:
-        old, new, mine = (item["metadata"].get(kind) or {} for item in (before, now, record))
+        old, new, mine = (mapping_at(item, "metadata", kind) for item in (before, now, record))
         changed = {k: v for k, v in new.items() if old.get(k) != v}
         record["metadata"][kind] = {
             k: v for k, v in (mine | changed).items() if k in new or k not in old

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mpctl import bounded, commands
-from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
+from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted, Refused
 from mpctl.json_types import Json, JsonView
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
 
@@ -147,6 +147,11 @@ def _forbidden(message: str, call: Call) -> MpctlError:
         )
         reason = f"{match[2].strip()} ({match[1]})" if match else message
         return InputError(f"{call.target} was refused by an admission webhook: {reason}")
+    if "exceeded quota" in message:
+        return Refused(
+            f"{call.target} was refused by a quota: {message}",
+            hint="ask for a larger quota, or free what it counts; then run the same command again",
+        )
     if "because it is being terminated" in message:
         return MpctlError(
             f"namespace {call.namespace} is being deleted: {call.target} cannot be written",

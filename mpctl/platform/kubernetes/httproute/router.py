@@ -26,6 +26,7 @@ from mpctl.platform.kubernetes.httproute.specs import (
     mirrored,
     mirrors_of,
     needed_features,
+    require_own_rules,
     require_supported,
     route_status,
     routes_to,
@@ -107,6 +108,7 @@ class Routes:
         """
         route = self._recorded(record)
         title = self._title(record)
+        require_own_rules(route, self._service, title)
         classes = []
         for parent in list_at(record, "spec", "parentRefs"):
             namespace = parent.get("namespace") or self._namespace

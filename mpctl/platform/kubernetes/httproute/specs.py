@@ -359,6 +359,21 @@ def needed_features(route: JsonView, isvc: str, percent: int) -> tuple[str, ...]
     return (MIRROR, *((SHARE,) if percent < 100 else ()), *((SEVERAL,) if several else ()))
 
 
+def require_own_rules(route: JsonView, isvc: str, title: str) -> None:
+    """Refuse to mirror a rule with other backends: a filter copies the requests of all of them.
+
+    Raises:
+        Refused: the hint says what to do instead.
+    """
+    for rule in list_at(route, "spec", "rules"):
+        refs = _refs_of_rule(rule, backend_of(isvc), _namespace(route))
+        if refs and any(weight_of(ref) and ref not in refs for ref in rule["backendRefs"]):
+            raise Refused(
+                f"{title}: a rule of it has other backends, whose requests a mirror would copy, too",
+                hint="use --traffic-steps, or give the service a rule without other backends",
+            )
+
+
 def require_supported(needed: Sequence[str], classes: Iterable[JsonView], title: str) -> None:
     """Refuse to mirror on a gateway that does not list what is needed.
 
@@ -388,7 +403,7 @@ def require_equal_load(percent: int, pods: int, title: str) -> None:
     Raises:
         Refused: the message names the highest possible share.
     """
-    highest = 100 // pods
+    highest = 100 // max(pods, 1)  # that none serves is refused where room is asked for
     if percent > highest:
         raise Refused(
             f"{title}: copies of {percent} % of the requests would load the one candidate pod more than each of the "

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from secrets import token_hex
 
-from mpctl.errors import MpctlError, NotPermitted
+from mpctl.errors import MpctlError, NotPermitted, Refused
 from mpctl.experiment.block import LoadResult
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.counters import Counters
@@ -36,11 +36,12 @@ class JobClient:
         """Make the Job, so that it starts while engines do.
 
         Raises:
-            NotPermitted: that is not allowed. Whatever else is wrong with it is said when it is needed.
+            NotPermitted: that is not allowed.
+            Refused: a quota has no room for it. Whatever else is wrong with it is said when it is needed.
         """
         try:
             self._pod.ensure_job()
-        except NotPermitted:
+        except (NotPermitted, Refused):
             raise
         except MpctlError:
             return

@@ -123,7 +123,7 @@ class Preconditions:
         template: Json = (
             {} if workload.deployment is None else workload.deployment["spec"]["template"]["spec"]
         )
-        running = workload.pods[0]["spec"] if workload.pods else template
+        running = workload.pods[0] if workload.pods else {"spec": template}
         kinds = (
             self._reader.resource.resource,
             *(kind for kind in _MADE if kind != self._reader.resource.resource),
@@ -131,7 +131,7 @@ class Preconditions:
         notes = require_quota(
             self._client,
             self._reader.namespace,
-            (*(running,) * pods, *(LOAD_POD,) * demand.load_job),
+            (*(running["spec"],) * pods, *(LOAD_POD,) * demand.load_job),
             {**dict.fromkeys(kinds, services), "jobs.batch": int(demand.load_job)},
             title=self._live.title,
             hint=f"ask for a larger quota, or free what it counts; nothing was changed{instead}",

@@ -79,7 +79,7 @@ def ask(monkeypatch):
             "sleep": cluster.sleep,
         }
         try:
-            require_capacity(cluster, TEMPLATE, TEMPLATE, **fields)
+            require_capacity(cluster, TEMPLATE, pods[0] if pods else {"spec": TEMPLATE}, **fields)
         except Refused as error:
             return error.message, cluster.passed_s
         return "fits", cluster.passed_s
@@ -113,6 +113,17 @@ def test_a_gpu_that_stays_in_use_is_refused_at_once(ask, pods, claims):
     assert "service a/b: no free GPU for a candidate: 0 of 1 GPUs on 1 nodes are free" in message
     assert message.endswith(f"in use by {'team/old' if pods else 'claim team/c'}")
     assert waited_s == 0
+
+
+def test_a_claim_for_several_gpus_needs_as_many(ask, monkeypatch):
+    devices = [{"name": f"gpu-{number}"} for number in range(3)]
+    monkeypatch.setitem(SLICE["spec"], "devices", devices)
+    pair = claim()
+    second = {"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-1"}
+    pair["status"]["allocation"]["devices"]["results"].append(second)
+    message, _ = ask([pod()], [pair])
+    assert "1 of 3 GPUs on 1 nodes are free; 1 x 2 GPU cannot be placed now" in message
+    assert ask([pod()], [claim()]) == ("fits", 0.0)
 
 
 def test_a_pod_that_never_ends_is_waited_for_no_longer_than_its_grace_period_and_a_minute(ask):

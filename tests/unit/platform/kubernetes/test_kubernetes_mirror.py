@@ -58,6 +58,16 @@ def test_every_rule_that_serves_users_gets_exactly_one(percent, rules):
     assert set(specs.mirrors_of(fields, "demo-candidate-predictor")) <= {float(percent)}
 
 
+def test_a_rule_that_serves_others_too_is_not_mirrored():
+    specs.require_own_rules(route([ref(), ref("else", 0)], [ref("else")]), "demo", "route")
+    with pytest.raises(Refused, match="a rule of it has other backends"):
+        specs.require_own_rules(route([ref("else")], [ref(), ref("else", 9)]), "demo", "route")
+
+
+def test_a_service_without_pods_is_refused_where_room_is_asked_for():
+    specs.require_equal_load(100, 0, "route")
+
+
 @pytest.mark.parametrize(
     ("percent", "filters", "needed"),
     [

@@ -4,13 +4,19 @@ import json
 
 import pytest
 
-from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.estimate.capacity import Need, exclusion_reason, gpus_of
+from mpctl.errors import InputError, MpctlError, NotPermitted, Refused
+from mpctl.estimate.capacity import Need, counted_node, exclusion_reason, gpu_nodes, gpus_of
 from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE, INFERENCE_SERVICE, NODE, POD
 from mpctl.platform.kubernetes.api.names import label_of
 from mpctl.platform.kubernetes.api.objects import changed_fields
 from mpctl.platform.kubernetes.api.replies import AlreadyExists, Call, Stale, error_of, retry_after
-from mpctl.platform.kubernetes.autoscaler import autoscaler_record, limits_of, pinned, targets
+from mpctl.platform.kubernetes.autoscaler import (
+    KServePin,
+    autoscaler_record,
+    limits_of,
+    pinned,
+    targets,
+)
 from mpctl.platform.kubernetes.gpu_capacity import assess_capacity
 from mpctl.platform.kubernetes.lease import process_is_gone, this_process
 
@@ -96,6 +102,12 @@ def status(reason, message, **details):
             ),
             MpctlError,
             "namespace team is being deleted",
+        ),
+        (
+            403,
+            status("Forbidden", 'configmaps "a" is forbidden: exceeded quota: objects, used: 9'),
+            Refused,
+            "was refused by a quota: configmaps",
         ),
         (400, "not JSON at all", InputError, "not JSON at all"),
         (418, b"", MpctlError, "answered 418"),
@@ -219,6 +231,57 @@ def test_gpus_of_a_pod():
     assert gpus_of({"containers": [L4, L4]}) == 2
     assert gpus_of({"containers": [{}], "resourceClaims": [{"name": "gpu"}]}) == 1
     assert gpus_of({"containers": [{}]}) == 0
+    assert gpus_of({"containers": [L4, L4], "resourceClaims": [{"name": "channel"}]}) == 2
+
+
+def test_gpus_of_the_device_plugin_are_taken_whatever_else_their_pod_claims():
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "4"}}}
+    spec = {"containers": [L4, L4], "resourceClaims": [{"name": "channel"}], "nodeName": "n"}
+    assert counted_node(node, [{"metadata": {"name": "p"}, "spec": spec}]).taken == 2
+
+
+def test_a_monitor_takes_no_gpu():
+    result = {"driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0", "adminAccess": True}
+    claim = {
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c"},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    node = {
+        "kind": "Node",
+        "metadata": {"name": "n", "labels": {"nvidia.com/gpu.present": "true"}},
+        "status": {},
+    }
+    assert gpu_nodes([node, claim])[0].taken == 0
+    del result["adminAccess"]
+    claim["status"]["allocation"]["devices"]["results"] = [result]
+    pool = {"name": "n"}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": "n", "pool": pool, "devices": [{"name": "a"}]}
+    assert gpu_nodes([node, claim, {"kind": "ResourceSlice", "spec": spec}])[0].taken == 1
+
+
+def test_pods_that_wait_want_groups_of_gpus_as_the_new_ones_do():
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    nodes = [
+        {
+            "kind": "Node",
+            "metadata": {"name": name},
+            "spec": {},
+            "status": {**ready, "allocatable": {"nvidia.com/gpu": "2"}},
+        }
+        for name in "ab"
+    ]
+    waits = {"metadata": {"name": "w"}, "spec": {"containers": [L4, L4]}, "status": {}}
+    assert assess_capacity(Need(1, 2), nodes, [], [], [waits])[0]
+    assert not assess_capacity(Need(1, 2), nodes, [], [], [waits, waits])[0]
+
+
+def test_an_autoscaler_in_the_service_that_another_writer_removed_has_no_limits():
+    service = {"kind": "LLMInferenceService", "metadata": {"name": "d"}, "spec": {"replicas": 2}}
+    assert limits_of(service) == {}
+    pin = KServePin(lambda: None)
+    pin.set({"replicas": 2, "items": [{"kind": "LLMInferenceService", "limits": {}}]})
+    assert pin.with_pin(service) == service
 
 
 def scaler(kind="HorizontalPodAutoscaler", **spec):

@@ -119,6 +119,12 @@ def test_a_quota_of_a_scope_counts_the_pods_in_it():
     )
 
 
+def test_a_pod_that_names_a_gpu_alone_is_of_the_best_effort_that_quotas_tell_apart():
+    pod = {"containers": [{"name": "engine", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    assert faults(quota({"pods": "0"}, scopes=["BestEffort"]), pods=(pod,))
+    assert not faults(quota({"pods": "0"}, scopes=["NotBestEffort"]), pods=(pod,))
+
+
 def test_the_copy_and_the_load_client_are_counted_with_the_candidate():
     (fault,) = faults(
         quota({"pods": "4", "cpu": "9"}, {"pods": "2", "cpu": "4"}), pods=(ENGINE, ENGINE, LOAD_POD)
